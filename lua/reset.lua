@@ -1,0 +1,17 @@
+-- Empty the records of a key's windows. Their life goes on (generation and expiry stay), so that
+-- nobody takes this for a loss of data. Holds stay: they are the upstream's word.
+--
+-- KEYS  1...   one record per window, as in reserve.lua
+-- ARGV         none
+-- Returns       how many records there were
+
+local found = 0
+for _, key in ipairs(KEYS) do
+  local packed = redis.call('GET', key)
+  if packed then
+    local generation, _, last_by = struct.unpack('<ddd', packed)
+    redis.call('SET', key, struct.pack('<ddd', generation, 0, last_by), 'KEEPTTL')
+    found = found + 1
+  end
+end
+return found

@@ -1,0 +1,169 @@
+"""The account: all windows under one key, their hold, and the lanes that draw on them.
+
+`Account.reserve` is what every store does with an ask. In Redis `lua/reserve.lua` does it, step
+for step: a change here is a change there. Times are whole microseconds; nothing reads a clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from quotaclient._core.ask import Ask, GiveBack, Grant, Group, Refusal, Reply, Sent
+from quotaclient._core.limits import Limit
+from quotaclient._core.window import Window
+
+
+def window_name(limit: Limit) -> str:
+    """What names a limit's record under its key.
+
+    The count is no part of it: when a deploy raises a limit from 100 to 200 the record stays, for
+    else 300 would pass. Each ask brings its own count.
+    """
+    return f"{limit.name}:{limit.kind}:{limit.period_us}"
+
+
+@dataclass(slots=True)
+class Account:
+    """All that a store keeps under one key."""
+
+    windows: dict[str, Window] = field(default_factory=dict[str, Window])
+    hold: int = 0
+    lanes: dict[str, int] = field(default_factory=dict[str, int])
+
+    def window(self, limit: Limit) -> Window:
+        """The record that this limit books in."""
+        name = window_name(limit)
+        if name not in self.windows:
+            self.windows[name] = Window(limit.period_us)
+        return self.windows[name]
+
+    def is_empty(self, now: int) -> bool:
+        """Whether forgetting this account would change no answer."""
+        return self.hold <= now and all(
+            window.last_by + window.period <= now for window in self.windows.values()
+        )
+
+    def raise_hold(self, until: int) -> None:
+        """Nobody sends before `until`. Holds merge by maximum and are never shortened."""
+        self.hold = max(self.hold, until)
+
+    def reserve(self, ask: Ask, now: int) -> Reply:
+        """Take back, count what was sent elsewhere, book what is asked: in one step."""
+        windows = [self.window(limit) for limit in ask.limits]
+        for window in windows:
+            window.forget(now)
+        for returned in ask.returns:
+            _take_back(windows, returned, now)
+        for sent in ask.sent:
+            _count(windows[sent.window], sent, now)
+        booking = _Booking(ask, windows, now, self.hold, self._active_lanes(ask, now))
+        if ask.groups:
+            booking.book_all()
+            last = booking.grants[-1].at if booking.grants else now
+            self.lanes[ask.lane] = max(self.lanes.get(ask.lane, now), last)
+        return Reply(
+            now=now,
+            hold=self.hold if self.hold > now else 0,
+            generations=tuple(window.generation for window in windows),
+            used=tuple(window.total for window in windows),
+            grants=tuple(booking.grants),
+            refusal=booking.refusal,
+        )
+
+    def _active_lanes(self, ask: Ask, now: int) -> int:
+        """How many share what is free: who asked lately or holds a reservation, and the asker."""
+        self.lanes = {lane: seen for lane, seen in self.lanes.items() if seen > now - ask.idle}
+        return len(self.lanes.keys() | {ask.lane})
+
+
+def _take_back(windows: list[Window], returned: GiveBack, now: int) -> None:
+    ticket = returned.ticket
+    for window, generation, units in zip(
+        windows, ticket.generations, returned.costs, strict=True
+    ):
+        if units:
+            window.give_back(generation, ticket.at, ticket.by, units, now)
+
+
+def _count(window: Window, sent: Sent, now: int) -> None:
+    by = now - sent.until
+    if by + window.period > now:
+        window.book(now - sent.ago, by, sent.units, now)
+
+
+class _Booking:
+    """One pass through the groups of an ask, in line order.
+
+    Of what is free now, and of what comes free within the horizon, a call gets at most its part
+    (all of it divided by the active lanes, rounded up); beyond the horizon exactly one place in
+    line. But its first request is always served: no reply is empty-handed.
+    """
+
+    def __init__(
+        self, ask: Ask, windows: list[Window], now: int, hold: int, active: int
+    ) -> None:
+        self.ask = ask
+        self.windows = windows
+        self.now = now
+        self.active = active
+        self.start = max(now, hold)
+        self.grants: list[Grant] = []
+        self.refusal: Refusal | None = None
+        self._pressing: int | None = None  # the window that moved the start last; None: a hold
+        self._part_of_now: dict[int, int] = {}
+        self._part_of_horizon = {i: -(-units // active) for i, units in enumerate(ask.ahead)}
+
+    def book_all(self) -> None:
+        for group in self.ask.groups:
+            self.start = max(self.start, self.now + group.after)
+            left = group.requests
+            while left:
+                booked = 0 if self._has_place_in_line() else self._book_some(left, group)
+                if not booked:
+                    return
+                left -= booked
+
+    def _has_place_in_line(self) -> bool:
+        return bool(self.grants) and self.grants[-1].at > self.now + self.ask.horizon
+
+    def _book_some(self, wanted: int, group: Group) -> int:
+        """Book up to `wanted` requests at the next instant that suits; 0 when the pass is over."""
+        drawn = [i for i, cost in enumerate(group.costs) if cost]
+        rooms = self._agree(drawn, group.costs)
+        wait = self.start - self.now
+        if self.ask.max_wait is not None and wait > self.ask.max_wait:
+            self.refusal = Refusal(self.start, self._pressing)
+            return 0
+        if wait > self.ask.horizon:
+            count = 1
+        else:
+            part = self._part_of_horizon if wait else self._part_of_now
+            for i in drawn:
+                part.setdefault(i, -(-rooms[i] // self.active))
+            count = min([wanted, *(min(rooms[i], part[i]) // group.costs[i] for i in drawn)])
+            if count < 1 and self.grants:
+                return 0
+            count = max(count, 1)
+            for i in drawn:
+                part[i] -= count * group.costs[i]
+        for i in drawn:
+            self.windows[i].book(
+                self.start, self.start + self.ask.guard, count * group.costs[i], self.now
+            )
+        self.grants.append(Grant(count, self.start, group.costs))
+        return count
+
+    def _agree(self, drawn: list[int], costs: tuple[int, ...]) -> dict[int, int]:
+        """Move the start to where all windows agree; what each then has room for, in units."""
+        rooms: dict[int, int] = {}
+        while len(rooms) < len(drawn):
+            for i in drawn:
+                limit = self.ask.limits[i].count
+                at, peak = self.windows[i].first_fit(
+                    self.start, costs[i], limit, self.ask.guard
+                )
+                if at > self.start:
+                    self.start, self._pressing = at, i
+                    rooms.clear()
+                rooms[i] = limit - peak
+        return rooms

@@ -1,0 +1,67 @@
+"""Whether the store is asked at all: a circuit with one prober.
+
+    closed    every ask goes to the store
+    open      no ask does, until the back-off has passed
+    probing   one ask does, the others still do not
+
+Time and chance are arguments. Times are whole microseconds on the caller's clock.
+"""
+
+from __future__ import annotations
+
+from quotaclient._core.ask import SECOND
+
+FIRST_BACKOFF = SECOND // 4
+LONGEST_BACKOFF = 2 * SECOND
+
+
+class Circuit:
+    """`back_at` is when the store last came back from an outage, None if it never was away."""
+
+    def __init__(self) -> None:
+        self.back_at: int | None = None
+        self._failures = 0
+        self._probe_at = 0
+        self._probing = False
+
+    def __repr__(self) -> str:
+        state = "probing" if self._probing else "open" if self._failures else "closed"
+        return f"<Circuit {state} failures={self._failures} probe_at={self._probe_at}>"
+
+    @property
+    def closed(self) -> bool:
+        return not self._failures
+
+    def admits(self, now: int) -> bool:
+        """Whether this ask may go to the store. True while open makes the asker the prober."""
+        if self.closed:
+            return True
+        if self._probing or now < self._probe_at:
+            return False
+        self._probing = True
+        return True
+
+    def succeeded(self, now: int) -> bool:
+        """The store answered; True when this ends an outage."""
+        if self.closed:
+            return False
+        self._failures, self._probing = 0, False
+        self.back_at = now
+        return True
+
+    def failed(self, now: int, chance: float) -> bool:
+        """The store did not answer; True when this begins an outage.
+
+        The back-off doubles from 0.25 to 2 s; `chance` in [0, 1) takes up to half of it away, so
+        that a fleet does not probe in step.
+        """
+        begins = self.closed
+        longest = min(LONGEST_BACKOFF, FIRST_BACKOFF << min(self._failures + 1, 8))
+        self._failures += 1
+        self._probing = False
+        self._probe_at = now + int(longest * (1 - chance / 2))
+        return begins
+
+    def gave_up(self) -> None:
+        """The prober was interrupted before it knew: the next ask probes."""
+        self._probing = False

@@ -1,0 +1,152 @@
+"""What one replica sent, and what it may send alone: its share of a limit while Redis is away.
+
+The share is the same window with the limit divided by the replicas. It is warm from the start:
+everything this replica was granted is in its own record, by whichever store. Times are whole
+microseconds on the caller's clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from quotaclient._core.account import Account, window_name
+from quotaclient._core.ask import Answer, Ask, GiveBack, Group, Permit, Reply, Sent, localize
+from quotaclient._core.limits import Limit
+from quotaclient._core.window import Window
+
+
+@dataclass(frozen=True, slots=True)
+class NoShare:
+    """Why a replica may send nothing alone."""
+
+    reason: str
+
+
+def divided(ask: Ask, replicas: int | None) -> tuple[Limit, ...] | NoShare:
+    """The limits of one replica out of so many, rounded down: together they stay within."""
+    if replicas is None:
+        return NoShare("how many replicas share the limit is not known: pass replicas=")
+    shares: list[Limit] = []
+    for i, limit in enumerate(ask.limits):
+        share = limit.count // replicas
+        most = max((group.costs[i] for group in ask.groups), default=0)
+        if share < max(most, 1):
+            return NoShare(
+                f"one of {replicas} replicas may send {share} of {limit} without Redis,"
+                f" which does not allow a cost of {max(most, 1)}"
+            )
+        shares.append(replace(limit, count=share))
+    return tuple(shares)
+
+
+@dataclass(slots=True)
+class OwnAccount(Account):
+    """What this replica alone was granted under one key.
+
+    `owed` is the part of it that the store does not know, `lives` the generations of the store's
+    records that know the rest, `told_at` when the store last answered (-1: never).
+    """
+
+    owed: dict[str, Window] = field(default_factory=dict[str, Window])
+    lives: dict[str, int] = field(default_factory=dict[str, int])
+    told_at: int = -1
+
+    def take_back(self, returns: tuple[GiveBack, ...], limits: tuple[Limit, ...], now: int) -> None:
+        """Permits, of whichever store, that will not be sent."""
+        for ticket, costs in returns:
+            here, by = ticket.here, ticket.here + ticket.by - ticket.at
+            for limit, units in zip(limits, costs, strict=True):
+                if not units:
+                    continue
+                own, owed = self.window(limit), self._owed(limit)
+                own.give_back(own.generation, here, by, units, now)
+                if ticket.source == "share":
+                    owed.give_back(owed.generation, here, by, units, now)
+
+    def record(self, ask: Ask, permits: tuple[Permit, ...], now: int) -> None:
+        """Count what was granted to this replica."""
+        for i, limit in enumerate(ask.limits):
+            window = self.window(limit)
+            window.forget(now)
+            for permit in permits:
+                if permit.costs[i]:
+                    window.book(permit.at, permit.at + ask.guard, permit.costs[i], now)
+
+    def told(self, ask: Ask, answer: Answer, now: int) -> None:
+        """The store answered: what the ask told it is owed no more."""
+        self.told_at = now
+        self.raise_hold(answer.hold)
+        for limit, generation in zip(ask.limits, answer.generations, strict=True):
+            name = window_name(limit)
+            self.lives[name] = generation
+            if ask.sent:
+                self.owed.pop(name, None)
+
+    def has_sent(self, ask: Ask, now: int) -> bool:
+        """Whether anything of this replica still occupies the windows of an ask."""
+        for limit in ask.limits:
+            self.window(limit).forget(now)
+        return any(self.window(limit).runs for limit in ask.limits)
+
+    def debts(self, ask: Ask, generations: tuple[int, ...], now: int) -> tuple[Sent, ...]:
+        """What to tell a store that was away: all, where its record was lost, else what is owed."""
+        sent: list[Sent] = []
+        for i, (limit, generation) in enumerate(zip(ask.limits, generations, strict=True)):
+            known = generation and generation == self.lives.get(window_name(limit))
+            window = self._owed(limit) if known else self.window(limit)
+            window.forget(now)
+            sent += (Sent(i, now - run.at, now - run.by, run.units) for run in window.runs)
+        return tuple(sent)
+
+    def share(self, ask: Ask, limits: tuple[Limit, ...], now: int) -> Answer:
+        """Decide alone, within the divided limits; the store will be told when it is back."""
+        alone = replace(ask, limits=limits, returns=(), sent=())
+        reply = self.reserve(alone, now)
+        for grant in reply.grants:
+            for limit, cost in zip(limits, grant.costs, strict=True):
+                if cost:
+                    owed = self._owed(limit)
+                    owed.forget(now)
+                    owed.book(grant.at, grant.at + ask.guard, grant.requests * cost, now)
+        return localize(alone, reply, "share", now, now)
+
+    def plan(self, ask: Ask, limits: tuple[Limit, ...], now: int) -> Reply:
+        """What the share alone would grant; nothing of it stays booked."""
+        reply = self.reserve(replace(ask, limits=limits, returns=(), sent=()), now)
+        for grant in reply.grants:
+            for limit, cost in zip(limits, grant.costs, strict=True):
+                window = self.window(limit)
+                by = grant.at + ask.guard
+                window.give_back(window.generation, grant.at, by, grant.requests * cost, now)
+        return reply
+
+    def admit(self, ask: Ask, answer: Answer, limits: tuple[Limit, ...], now: int) -> Answer:
+        """Of a store's permits keep those that the share allows too, and hand back the others."""
+        kept: list[Permit] = []
+        returned: list[GiveBack] = []
+        for permit in answer.permits:
+            if all(
+                not cost
+                or self.window(limit).first_fit(permit.at, cost, limit.count, ask.guard)[0]
+                == permit.at
+                for limit, cost in zip(limits, permit.costs, strict=True)
+            ):
+                self.record(ask, (permit,), now)
+                kept.append(permit)
+            else:
+                returned.append(GiveBack(permit.ticket, permit.costs))
+        return replace(answer, permits=tuple(kept), returned=tuple(returned))
+
+    def _owed(self, limit: Limit) -> Window:
+        name = window_name(limit)
+        if name not in self.owed:
+            self.owed[name] = Window(limit.period_us)
+        return self.owed[name]
+
+
+def narrowed(ask: Ask, plan: Reply) -> Ask:
+    """The ask for what a plan grants, each part not before the plan's own time."""
+    groups = (
+        Group(grant.requests, grant.costs, max(0, grant.at - plan.now)) for grant in plan.grants
+    )
+    return replace(ask, groups=tuple(groups))

@@ -1,0 +1,144 @@
+"""The window: what was sent under one limit, and when the next request may go.
+
+A unit granted at `at` with guard g departs, and arrives, somewhere in [at, by] with by = at + g.
+It therefore occupies its window over [at, by + period).
+
+    Rule 1   Occupancy never exceeds the limit of the ask that books, at any instant.
+    Rule 2   A request of cost c goes at the first instant from which occupancy stays at or below
+             limit - c for guard + period.
+    Rule 3   Whatever is forgotten about a unit makes it count longer, never shorter.
+
+`lua/reserve.lua` keeps the same record in Redis by the same rules, step for step: a change here
+is a change there. Times are whole microseconds on one clock; nothing here reads it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+MAX_RUNS = 128  # what a packed record of 4 KB holds at 24 bytes a run, with room to spare
+
+
+@dataclass(slots=True)
+class Run:
+    """Units that may arrive anywhere in [at, by]."""
+
+    at: int
+    by: int
+    units: int
+
+
+@dataclass(slots=True)
+class Window:
+    """The record of one limit under one key.
+
+    `generation` names this life of the record (the time of its first booking; 0 before): a
+    give-back that speaks of an earlier life is none of its business.
+    """
+
+    period: int
+    generation: int = 0
+    total: int = 0
+    last_by: int = 0
+    runs: list[Run] = field(default_factory=list[Run])
+
+    def forget(self, now: int) -> None:
+        """Drop what no longer occupies the window; with the last of it, this life ends."""
+        if self.last_by + self.period <= now:
+            self.runs.clear()
+            self.generation = self.total = self.last_by = 0
+        gone = 0
+        while gone < len(self.runs) and self.runs[gone].by + self.period <= now:
+            self.total -= self.runs[gone].units
+            gone += 1
+        del self.runs[:gone]
+
+    def first_fit(self, start: int, cost: int, limit: int, guard: int) -> tuple[int, int]:
+        """The first instant >= start that Rule 2 allows, and the most that is occupied from it on.
+
+        `cost` must not exceed `limit`: no instant would ever do.
+        """
+        room = limit - cost
+        if self.total <= room:
+            return start, self.total
+        span = guard + self.period
+        occupied, changes = self._changes_after(start)
+        fit, peak = (start, occupied) if occupied <= room else (None, 0)
+        for instant, difference in changes:
+            if fit is not None and instant >= fit + span:
+                break
+            occupied += difference
+            if occupied > room:
+                fit = None
+            elif fit is None:
+                fit, peak = instant, occupied
+            else:
+                peak = max(peak, occupied)
+        assert fit is not None  # after the last change nothing is occupied
+        return fit, peak
+
+    def _changes_after(self, start: int) -> tuple[int, list[tuple[int, int]]]:
+        """Occupancy at `start`, and its later changes: one per instant, in order."""
+        occupied = 0
+        changes: dict[int, int] = {}
+        for run in self.runs:
+            end = run.by + self.period
+            if end <= start:
+                continue
+            if run.at <= start:
+                occupied += run.units
+            else:
+                changes[run.at] = changes.get(run.at, 0) + run.units
+            changes[end] = changes.get(end, 0) - run.units
+        return occupied, sorted(changes.items())
+
+    def book(self, at: int, by: int, units: int, now: int) -> None:
+        """Count `units` that may arrive anywhere in [at, by]."""
+        self.generation = self.generation or now
+        self.total += units
+        self.last_by = max(self.last_by, by)
+        place = len(self.runs)
+        while place and self.runs[place - 1].at > at:
+            place -= 1
+        same = place - 1
+        while same >= 0 and self.runs[same].at == at:
+            if self.runs[same].by == by:
+                self.runs[same].units += units
+                return
+            same -= 1
+        self.runs.insert(place, Run(at, by, units))
+        if len(self.runs) > MAX_RUNS:
+            self._join_nearest()
+
+    def _join_nearest(self) -> None:
+        """Make one run of the two neighbours that together span least (Rule 3)."""
+        pairs = zip(self.runs, self.runs[1:], strict=False)
+        spans = [max(left.by, right.by) - left.at for left, right in pairs]
+        nearest = spans.index(min(spans))
+        left, right = self.runs[nearest : nearest + 2]
+        joined = Run(left.at, max(left.by, right.by), left.units + right.units)
+        self.runs[nearest : nearest + 2] = [joined]
+
+    def give_back(self, generation: int, at: int, by: int, units: int, now: int) -> None:
+        """Take back units that were granted for [at, by] and will not be sent.
+
+        When runs were joined and several could hold them, none is touched (Rule 3).
+        """
+        if generation != self.generation or by + self.period <= now:
+            return
+        holders = [run for run in self.runs if run.at == at and run.by == by] or [
+            run for run in self.runs if run.at <= at and by <= run.by
+        ]
+        if len(holders) != 1:
+            return
+        (run,) = holders
+        taken = min(units, run.units)
+        run.units -= taken
+        self.total -= taken
+        if not run.units:
+            self.runs.remove(run)
+
+    def reset(self) -> None:
+        """Empty the record; its life goes on, so that nobody takes this for a loss of data."""
+        self.runs.clear()
+        self.total = 0

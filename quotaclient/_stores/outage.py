@@ -1,0 +1,262 @@
+"""Redis may be away: this store asks it while it answers, and decides alone while it does not.
+
+    closed      Redis decides; what it grants is recorded here
+    open        the share decides (or nobody: on_outage="reject")
+    returning   for the longest period plus the longest back-off after Redis is back, both must
+                agree: until then others may still be on their shares
+
+One `Replica` per Redis and process holds the circuit and this process's own sends, for all
+clients. Its `talk` decides what to ask next; the two stores below only carry the questions.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from collections.abc import Awaitable, Generator
+from dataclasses import replace
+from typing import Literal
+
+from quotaclient._core.ask import Answer, Ask
+from quotaclient._core.health import LONGEST_BACKOFF, Circuit
+from quotaclient._core.limits import Limit
+from quotaclient._core.share import NoShare, OwnAccount, divided, narrowed
+from quotaclient._stores.memory import Accounts, clock
+from quotaclient._stores.redis import (
+    AsyncRedisStore,
+    RedisStore,
+    StoreDown,
+    ThreadedRedisStore,
+)
+
+OnOutage = Literal["share", "reject"]
+Talk = Generator[Ask, Answer, Answer]
+
+log = logging.getLogger("quotaclient")
+
+
+class Replica:
+    """This process as one of the fleet that shares a Redis."""
+
+    _everywhere: dict[tuple[str, str], Replica] = {}  # noqa: RUF012 - one per Redis and prefix
+
+    def __init__(self, server: str) -> None:
+        self.server = server
+        self.circuit = Circuit()
+        self.accounts = Accounts(OwnAccount)
+        self.lock = self.accounts.lock
+
+    @classmethod
+    def of(cls, server: str, prefix: str) -> Replica:
+        return cls._everywhere.setdefault((server, prefix), cls(server))
+
+    def failed(self, error: StoreDown, on_outage: OnOutage) -> None:
+        if self.circuit.failed(clock(), random.random()):
+            log.warning(
+                "Redis at %s is away (%s): %s until it is back",
+                self.server,
+                error,
+                "this replica keeps to its share" if on_outage == "share" else "rejecting",
+            )
+
+    def succeeded(self) -> None:
+        if self.circuit.succeeded(clock()):
+            log.warning("Redis at %s is back: the quota is shared again", self.server)
+
+    def returning(self, ask: Ask, now: int) -> bool:
+        back_at = self.circuit.back_at
+        longest = max(limit.period_us for limit in ask.limits)
+        return back_at is not None and now < back_at + longest + LONGEST_BACKOFF
+
+    @classmethod
+    def _forget_all(cls) -> None:
+        cls._everywhere.clear()
+
+
+# What a parent sent is not its child's; nor are its locks.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=Replica._forget_all)
+
+
+class _Fallback:
+    """One client's way of talking to a Redis that may be away."""
+
+    def __init__(self, replica: Replica, replicas: int | None, on_outage: OnOutage) -> None:
+        self.replica = replica
+        self.replicas = replicas
+        self.on_outage: OnOutage = on_outage
+
+    def talk(self, ask: Ask) -> Talk:
+        """Yield what to ask the store, be sent its answers (or StoreDown), return the answer."""
+        replica = self.replica
+        with replica.lock:
+            account = replica.accounts[ask.key]
+            account.take_back(ask.returns, ask.limits, clock())
+            admitted = replica.circuit.admits(clock())
+        if not admitted:
+            return self._alone(ask, account)
+        asked = replace(ask, returns=tuple(r for r in ask.returns if r.ticket.source == "store"))
+        try:
+            if self._must_settle(ask, account):
+                look = yield replace(asked, groups=(), returns=())
+                with replica.lock:
+                    asked = replace(asked, sent=account.debts(ask, look.generations, clock()))
+                    replica.succeeded()
+            return (yield from self._together(asked, account))
+        except StoreDown as error:
+            with replica.lock:
+                replica.failed(error, self.on_outage)
+            return self._alone(ask, account)
+        except BaseException:
+            with replica.lock:
+                replica.circuit.gave_up()
+            raise
+
+    def _must_settle(self, ask: Ask, account: OwnAccount) -> bool:
+        """Whether the store may have missed, or lost, something that this replica sent."""
+        circuit = self.replica.circuit
+        with self.replica.lock:
+            missed = not circuit.closed or (
+                circuit.back_at is not None and account.told_at < circuit.back_at
+            )
+            return missed and account.has_sent(ask, clock())
+
+    def _together(self, ask: Ask, account: OwnAccount) -> Talk:
+        """The store decides; while the fleet is returning, the share must agree."""
+        replica = self.replica
+        limits = None
+        if self.on_outage == "share" and ask.groups and replica.returning(ask, clock()):
+            shares = divided(ask, self.replicas)
+            limits = None if isinstance(shares, NoShare) else shares
+        if limits is None:
+            answer = yield ask
+            with replica.lock:
+                account.record(ask, answer.permits, clock())
+                account.told(ask, answer, clock())
+                replica.succeeded()
+            return answer
+        with replica.lock:
+            plan = account.plan(ask, limits, clock())
+        answer = yield narrowed(ask, plan)
+        with replica.lock:
+            account.told(ask, answer, clock())
+            replica.succeeded()
+            kept = account.admit(ask, answer, limits, clock())
+        refusal = plan.refusal
+        return replace(kept, refusal=kept.refusal or refusal)
+
+    def _alone(self, ask: Ask, account: OwnAccount) -> Answer:
+        """What this replica decides without the store."""
+        now = clock()
+        if self.on_outage == "reject":
+            return Answer("share", now, outage=f"Redis at {self.replica.server} is away")
+        limits = divided(ask, self.replicas)
+        if isinstance(limits, NoShare):
+            reason = f"Redis at {self.replica.server} is away, and {limits.reason}"
+            return Answer("share", now, outage=reason)
+        with self.replica.lock:
+            return account.share(ask, limits, now)
+
+    def held(self, key: str, wait: int) -> bool:
+        """Keep a hold here too; whether the store is to be told now."""
+        with self.replica.lock:
+            self.replica.accounts[key].raise_hold(clock() + wait)
+            return self.replica.circuit.closed
+
+    def forgotten(self, key: str, limits: tuple[Limit, ...]) -> bool:
+        """Reset here too; whether the store is to be told now."""
+        with self.replica.lock:
+            account = self.replica.accounts[key]
+            for limit in limits:
+                account.window(limit).reset()
+            account.owed.clear()
+            return self.replica.circuit.closed
+
+    def lost(self, error: StoreDown) -> None:
+        with self.replica.lock:
+            self.replica.failed(error, self.on_outage)
+
+
+class OutageStore:
+    """Redis and the share, for threads."""
+
+    def __init__(self, store: RedisStore, fallback: _Fallback) -> None:
+        self._store = store
+        self._fallback = fallback
+
+    def reserve(self, ask: Ask) -> Answer:
+        talk = self._fallback.talk(ask)
+        try:
+            question = next(talk)
+            while True:
+                try:
+                    answer = self._store.reserve(question)
+                except BaseException as error:
+                    question = talk.throw(error)
+                else:
+                    question = talk.send(answer)
+        except StopIteration as end:
+            return end.value
+
+    def hold(self, key: str, wait: int) -> None:
+        if self._fallback.held(key, wait):
+            try:
+                self._store.hold(key, wait)
+            except StoreDown as error:
+                self._fallback.lost(error)
+
+    def reset(self, key: str, limits: tuple[Limit, ...]) -> None:
+        if self._fallback.forgotten(key, limits):
+            try:
+                self._store.reset(key, limits)
+            except StoreDown as error:
+                self._fallback.lost(error)
+
+    def close(self) -> None:
+        self._store.close()
+
+
+class AsyncOutageStore:
+    """Redis and the share, for one event loop."""
+
+    def __init__(self, store: AsyncRedisStore | ThreadedRedisStore, fallback: _Fallback) -> None:
+        self._store = store
+        self._fallback = fallback
+
+    def reserve(self, ask: Ask) -> Answer | Awaitable[Answer]:
+        talk = self._fallback.talk(ask)
+        try:
+            question = next(talk)
+        except StopIteration as end:  # decided alone: at once
+            return end.value
+        return self._carry(talk, question)
+
+    async def _carry(self, talk: Talk, question: Ask) -> Answer:
+        try:
+            while True:
+                try:
+                    answer = await self._store.reserve(question)
+                except BaseException as error:
+                    question = talk.throw(error)
+                else:
+                    question = talk.send(answer)
+        except StopIteration as end:
+            return end.value
+
+    async def hold(self, key: str, wait: int) -> None:
+        if self._fallback.held(key, wait):
+            try:
+                await self._store.hold(key, wait)
+            except StoreDown as error:
+                self._fallback.lost(error)
+
+    async def reset(self, key: str, limits: tuple[Limit, ...]) -> None:
+        if self._fallback.forgotten(key, limits):
+            try:
+                await self._store.reset(key, limits)
+            except StoreDown as error:
+                self._fallback.lost(error)
+
+    async def close(self) -> None:
+        await self._store.close()

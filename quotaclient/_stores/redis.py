@@ -1,0 +1,279 @@
+"""Windows in Redis: one script call an ask, one deadline around every call, never sent twice.
+
+Connections are our own even when a client is handed in: its retries (ten by default, scripts
+included) and its pool's limits are made for other work than a question that must be answered
+within a quarter of a second or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from functools import partial
+from time import monotonic
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio.to_thread
+import redis as redis_sync
+import redis.asyncio as redis_async
+from redis.asyncio.connection import SSLConnection as AsyncSSLConnection
+from redis.asyncio.connection import UnixDomainSocketConnection as AsyncUnixConnection
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.connection import SSLConnection, UnixDomainSocketConnection, parse_url
+from redis.exceptions import NoScriptError, RedisError
+from redis.retry import Retry
+
+from quotaclient._core.ask import Answer, Ask, Reply, localize
+from quotaclient._core.limits import Limit
+from quotaclient._stores.memory import clock
+from quotaclient._stores.scripts import (
+    HOLD,
+    RESERVE,
+    RESET,
+    Script,
+    hold_key,
+    parse_reply,
+    reserve_args,
+    reserve_keys,
+    window_keys,
+)
+
+COMMAND_TIMEOUT = 0.25  # seconds: a request would rather go on without Redis than wait longer
+CALLS_AT_ONCE = 16  # per client: one call serves a whole lane, so more are tenants, who can queue
+
+_KEPT = frozenset({"host", "port", "db", "username", "password", "credential_provider", "path"})
+
+
+# What redis-py lets through when a server is away, or when what answers is no Redis: bytes that
+# are no RESP end in a ValueError.
+_FAULTS = (RedisError, OSError, ValueError)
+
+
+class StoreDown(Exception):
+    """Redis did not answer within the deadline, or not as a Redis with our scripts would."""
+
+
+class Connections:
+    """How to reach one Redis: read from a URL or from a client, in both colours."""
+
+    def __init__(self, redis: object) -> None:
+        kwargs, kind = _settings(redis)
+        self.kwargs: dict[str, Any] = {
+            name: value
+            for name, value in kwargs.items()
+            if name in _KEPT or name.startswith("ssl_")
+        }
+        self._tls = issubclass(kind, SSLConnection | AsyncSSLConnection)
+        self._unix = issubclass(kind, UnixDomainSocketConnection | AsyncUnixConnection)
+
+    @property
+    def server(self) -> str:
+        """Which Redis this is, for people and for telling two apart. No secrets."""
+        kwargs = self.kwargs
+        if self._unix:
+            return f"unix://{kwargs.get('path', '')}?db={kwargs.get('db', 0)}"
+        scheme = "rediss" if self._tls else "redis"
+        host, port = kwargs.get("host", "localhost"), kwargs.get("port", 6379)
+        return f"{scheme}://{host}:{port}/{kwargs.get('db', 0)}"
+
+    def pool(self) -> redis_sync.ConnectionPool:
+        kind = (
+            SSLConnection
+            if self._tls
+            else UnixDomainSocketConnection
+            if self._unix
+            else redis_sync.Connection
+        )
+        return redis_sync.ConnectionPool(
+            kind, max_connections=CALLS_AT_ONCE, retry=Retry(NoBackoff(), 0), **self._common()
+        )
+
+    def async_pool(self) -> redis_async.ConnectionPool[Any]:
+        kind: Any = (
+            AsyncSSLConnection
+            if self._tls
+            else AsyncUnixConnection
+            if self._unix
+            else redis_async.Connection
+        )
+        return redis_async.ConnectionPool(
+            kind, max_connections=CALLS_AT_ONCE, retry=AsyncRetry(NoBackoff(), 0), **self._common()
+        )
+
+    def _common(self) -> dict[str, Any]:
+        # RESP2 spares a new connection the HELLO round trip; nothing we read differs in RESP3.
+        deadlines = {"socket_timeout": COMMAND_TIMEOUT, "socket_connect_timeout": COMMAND_TIMEOUT}
+        return {**self.kwargs, **deadlines, "protocol": 2}
+
+
+def _settings(redis: object) -> tuple[dict[str, Any], type]:
+    if isinstance(redis, str):
+        try:
+            kwargs = dict(parse_url(redis))
+            return kwargs, kwargs.get("connection_class", redis_sync.Connection)
+        except ValueError as error:
+            raise _unusable(_without_password(redis)) from error
+    pool = getattr(redis, "connection_pool", None)
+    kind = getattr(pool, "connection_class", None)
+    if not isinstance(kind, type) or "Sentinel" in kind.__name__:
+        raise _unusable(f"a {type(redis).__name__}")
+    return dict(pool.connection_kwargs), kind
+
+
+def _unusable(shown: str) -> ValueError:
+    return ValueError(
+        f"redis={shown} cannot be used: pass a URL such as 'redis://localhost:6379/0', or a"
+        " redis.Redis or redis.asyncio.Redis client of a single server"
+    )
+
+
+def _without_password(url: str) -> str:
+    secret = urlsplit(url).password if "://" in url else None
+    return repr(url.replace(f":{secret}@", ":***@") if secret else url)
+
+
+_Told = tuple[Any, int, int]  # what a script returned, when it was asked, when it answered
+
+
+def _described(error: Exception) -> str:
+    """One line for a log, also for errors that have nothing to say."""
+    return str(error) or ("no answer in time" if isinstance(error, TimeoutError) else repr(error))
+
+
+def _reply(ask: Ask, answer: object) -> Reply:
+    try:
+        return parse_reply(ask, answer)
+    except (TypeError, ValueError, IndexError, StopIteration) as error:
+        raise StoreDown(f"not an answer of our script: {answer!r:.100}") from error
+
+
+class RedisStore:
+    """The shared windows, for threads."""
+
+    def __init__(self, connections: Connections, prefix: str) -> None:
+        self._prefix = prefix
+        self._pool = connections.pool()
+        self._places = threading.BoundedSemaphore(CALLS_AT_ONCE)
+        self._failures = 0  # who queued behind a call that failed does not try for itself
+
+    def reserve(self, ask: Ask) -> Answer:
+        keys, args = reserve_keys(self._prefix, ask), reserve_args(ask)
+        answer, asked, received = self._run(RESERVE, keys, args)
+        return localize(ask, _reply(ask, answer), "store", asked, received)
+
+    def hold(self, key: str, wait: int) -> None:
+        self._run(HOLD, [hold_key(self._prefix, key)], ["", wait])
+
+    def reset(self, key: str, limits: tuple[Limit, ...]) -> None:
+        self._run(RESET, window_keys(self._prefix, key, limits), [])
+
+    def close(self) -> None:
+        self._pool.disconnect()
+
+    def _run(self, script: Script, keys: Sequence[str], args: Sequence[str | int]) -> _Told:
+        failures = self._failures
+        with self._places:
+            if self._failures != failures:
+                raise StoreDown("it failed the call before this one")
+            asked = clock()
+            try:
+                return self._evaluate(script, keys, args), asked, clock()
+            except _FAULTS as error:
+                self._failures += 1
+                raise StoreDown(_described(error)) from error
+
+    def _evaluate(self, script: Script, keys: Sequence[str], args: Sequence[str | int]) -> Any:
+        deadline = monotonic() + COMMAND_TIMEOUT
+        connection: Any = self._pool.get_connection()
+        try:
+            # What connecting took is gone from the deadline: the library would start it anew.
+            connection._sock.settimeout(max(0.001, deadline - monotonic()))
+            try:
+                connection.send_command("EVALSHA", script.sha, len(keys), *keys, *args)
+                answer = connection.read_response()
+            except NoScriptError:  # the server says that it ran nothing: sending again is safe
+                connection.send_command("EVAL", script.text, len(keys), *keys, *args)
+                answer = connection.read_response()
+            connection._sock.settimeout(COMMAND_TIMEOUT)
+            return answer
+        except BaseException:  # also Ctrl-C: the next caller must not read this call's reply
+            connection.disconnect()
+            raise
+        finally:
+            self._pool.release(connection)
+
+
+class AsyncRedisStore:
+    """The shared windows, for one asyncio event loop."""
+
+    def __init__(self, connections: Connections, prefix: str) -> None:
+        self._prefix = prefix
+        self._pool = connections.async_pool()
+        self._places = asyncio.Semaphore(CALLS_AT_ONCE)
+        self._failures = 0
+
+    async def reserve(self, ask: Ask) -> Answer:
+        keys, args = reserve_keys(self._prefix, ask), reserve_args(ask)
+        answer, asked, received = await self._run(RESERVE, keys, args)
+        return localize(ask, _reply(ask, answer), "store", asked, received)
+
+    async def hold(self, key: str, wait: int) -> None:
+        await self._run(HOLD, [hold_key(self._prefix, key)], ["", wait])
+
+    async def reset(self, key: str, limits: tuple[Limit, ...]) -> None:
+        await self._run(RESET, window_keys(self._prefix, key, limits), [])
+
+    async def close(self) -> None:
+        await self._pool.disconnect()
+
+    async def _run(self, script: Script, keys: Sequence[str], args: Sequence[str | int]) -> _Told:
+        failures = self._failures
+        async with self._places:
+            if self._failures != failures:
+                raise StoreDown("it failed the call before this one")
+            asked = clock()
+            try:
+                async with asyncio.timeout(COMMAND_TIMEOUT):
+                    return await self._evaluate(script, keys, args), asked, clock()
+            except _FAULTS as error:
+                self._failures += 1
+                raise StoreDown(_described(error)) from error
+
+    async def _evaluate(
+        self, script: Script, keys: Sequence[str], args: Sequence[str | int]
+    ) -> Any:
+        connection: Any = await self._pool.get_connection()
+        try:
+            try:
+                await connection.send_command("EVALSHA", script.sha, len(keys), *keys, *args)
+                return await connection.read_response()
+            except NoScriptError:  # the server says that it ran nothing: sending again is safe
+                await connection.send_command("EVAL", script.text, len(keys), *keys, *args)
+                return await connection.read_response()
+        except BaseException:  # also when cancelled: the next caller must not read this reply
+            await connection.disconnect(nowait=True)
+            raise
+        finally:
+            await self._pool.release(connection)
+
+
+class ThreadedRedisStore:
+    """The shared windows for trio, on which redis.asyncio does not run: calls go to threads."""
+
+    def __init__(self, connections: Connections, prefix: str) -> None:
+        self._store = RedisStore(connections, prefix)
+
+    async def reserve(self, ask: Ask) -> Answer:
+        return await anyio.to_thread.run_sync(self._store.reserve, ask)
+
+    async def hold(self, key: str, wait: int) -> None:
+        await anyio.to_thread.run_sync(self._store.hold, key, wait)
+
+    async def reset(self, key: str, limits: tuple[Limit, ...]) -> None:
+        await anyio.to_thread.run_sync(partial(self._store.reset, key, limits))
+
+    async def close(self) -> None:
+        await anyio.to_thread.run_sync(self._store.close)

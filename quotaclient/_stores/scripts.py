@@ -1,0 +1,113 @@
+"""The Lua scripts and their wire: an ask as KEYS and ARGV, a reply from what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import sha1
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from quotaclient._core.account import window_name
+from quotaclient._core.ask import Ask, Grant, Refusal, Reply
+from quotaclient._core.limits import Limit
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script's text and the name by which Redis knows it."""
+
+    text: str = field(repr=False)
+    sha: str
+
+    @classmethod
+    def load(cls, name: str) -> Script:
+        """Read `lua/<name>.lua`: in the wheel beside this package, in a checkout at its top."""
+        installed = files("quotaclient") / "lua" / f"{name}.lua"
+        checkout = Path(__file__).parents[2] / "lua" / f"{name}.lua"
+        text = (installed if installed.is_file() else checkout).read_text("utf-8")
+        return cls(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+RESERVE = Script.load("reserve")
+HOLD = Script.load("hold")
+RESET = Script.load("reset")
+
+
+def account_key(prefix: str, key: str) -> str:
+    """What all keys of one account begin with: one hash tag, so one slot of a cluster."""
+    return f"{prefix}:{{{key}}}"
+
+
+def hold_key(prefix: str, key: str) -> str:
+    return f"{account_key(prefix, key)}:hold"
+
+
+def window_keys(prefix: str, key: str, limits: tuple[Limit, ...]) -> list[str]:
+    return [f"{account_key(prefix, key)}:{window_name(limit)}" for limit in limits]
+
+
+def reserve_keys(prefix: str, ask: Ask) -> list[str]:
+    """KEYS of reserve.lua."""
+    account = account_key(prefix, ask.key)
+    return [f"{account}:hold", f"{account}:lanes", *window_keys(prefix, ask.key, ask.limits)]
+
+
+def reserve_args(ask: Ask, now: int | None = None) -> list[str | int]:
+    """ARGV of reserve.lua; `now` overrides the server's clock in tests."""
+    returns = [
+        (window + 1, generation, returned.ticket.at, returned.ticket.by, units)
+        for returned in ask.returns
+        for window, (generation, units) in enumerate(
+            zip(returned.ticket.generations, returned.costs, strict=True)
+        )
+        if units
+    ]
+    sends = [(sent.window + 1, *sent[1:]) for sent in ask.sent]
+    windows = zip(ask.limits, ask.ahead, strict=True)
+    return [
+        "" if now is None else now,
+        ask.lane,
+        ask.guard,
+        -1 if ask.max_wait is None else ask.max_wait,
+        ask.horizon,
+        ask.idle,
+        *_flat((limit.count, limit.period_us, ahead) for limit, ahead in windows),
+        len(returns),
+        *_flat(returns),
+        len(sends),
+        *_flat(sends),
+        *_flat((group.requests, group.after, *group.costs) for group in ask.groups),
+    ]
+
+
+def _flat(rows: Any) -> Iterator[int]:
+    return (value for row in rows for value in row)
+
+
+def parse_reply(ask: Ask, answer: Any) -> Reply:
+    """The reply that reserve.lua gave to this ask."""
+    now, hold, generations, used, grants, refusal = answer
+    pairs = zip(grants[::2], grants[1::2], strict=True)
+    return Reply(
+        now=now,
+        hold=hold,
+        generations=tuple(generations),
+        used=tuple(used),
+        grants=tuple(_with_costs(ask, pairs)),
+        refusal=Refusal(refusal[0], refusal[1] - 1 if refusal[1] else None) if refusal else None,
+    )
+
+
+def _with_costs(ask: Ask, pairs: Any) -> Iterator[Grant]:
+    """Grants come in the order of the groups, and none spans two of them."""
+    groups = iter(ask.groups)
+    group, left = None, 0
+    for count, at in pairs:
+        if not left:
+            group = next(groups)
+            left = group.requests
+        assert group is not None
+        left -= count
+        yield Grant(count, at, group.costs)
