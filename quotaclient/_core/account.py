@@ -78,9 +78,7 @@ class Account:
 
 def _take_back(windows: list[Window], returned: GiveBack, now: int) -> None:
     ticket = returned.ticket
-    for window, generation, units in zip(
-        windows, ticket.generations, returned.costs, strict=True
-    ):
+    for window, generation, units in zip(windows, ticket.generations, returned.costs, strict=True):
         if units:
             window.give_back(generation, ticket.at, ticket.by, units, now)
 
@@ -99,9 +97,7 @@ class _Booking:
     line. But its first request is always served: no reply is empty-handed.
     """
 
-    def __init__(
-        self, ask: Ask, windows: list[Window], now: int, hold: int, active: int
-    ) -> None:
+    def __init__(self, ask: Ask, windows: list[Window], now: int, hold: int, active: int) -> None:
         self.ask = ask
         self.windows = windows
         self.now = now
@@ -159,9 +155,7 @@ class _Booking:
         while len(rooms) < len(drawn):
             for i in drawn:
                 limit = self.ask.limits[i].count
-                at, peak = self.windows[i].first_fit(
-                    self.start, costs[i], limit, self.ask.guard
-                )
+                at, peak = self.windows[i].first_fit(self.start, costs[i], limit, self.ask.guard)
                 if at > self.start:
                     self.start, self._pressing = at, i
                     rooms.clear()

@@ -112,9 +112,7 @@ class Ask:
     @property
     def ahead(self) -> tuple[int, ...]:
         """The units that each window frees within a horizon, all lanes together."""
-        return tuple(
-            -(-limit.count * self.horizon // limit.period_us) for limit in self.limits
-        )
+        return tuple(-(-limit.count * self.horizon // limit.period_us) for limit in self.limits)
 
 
 class Refusal(NamedTuple):
@@ -142,7 +140,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A reply on the caller's clock.
+    """A reply on the caller's clock. `left` is what each limit has left, in units.
 
     `returned` are permits that the answer holds back and the lane is to give back with its next
     ask. `outage` says why nobody could decide, when nobody could.
@@ -150,7 +148,7 @@ class Answer:
 
     source: Source
     asked: int
-    used: tuple[int, ...] = ()
+    left: tuple[int, ...] = ()
     generations: tuple[int, ...] = ()
     hold: int = 0
     permits: tuple[Permit, ...] = ()
@@ -180,7 +178,9 @@ def localize(ask: Ask, reply: Reply, source: Source, asked: int, received: int) 
     return Answer(
         source=source,
         asked=asked,
-        used=reply.used,
+        left=tuple(
+            max(0, limit.count - used) for limit, used in zip(ask.limits, reply.used, strict=True)
+        ),
         generations=reply.generations,
         hold=received + reply.hold - reply.now if reply.hold else 0,
         permits=tuple(permit(grant) for grant in reply.grants for _ in range(grant.requests)),

@@ -1,41 +1,53 @@
-"""Who waits: in order of arrival within a priority, the higher priority first."""
+"""Who waits in a lane: in order of arrival within a priority, the higher priority first."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from itertools import count, groupby, islice
+from operator import add, attrgetter, sub
 
-from quotaclient._core.ask import Permit, Refusal
+from quotaclient._core.ask import Group, Permit, Refusal, Source
+
+SLACK = 64  # entries of waiters that are gone, tolerated before a rebuild is worth its time
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A waiter is turned away. `hold` tells an upstream's hold from a window that is full."""
+    """Turned away: no permit before `refusal.at` (caller's clock)."""
 
     refusal: Refusal
-    source: str
+    source: Source
 
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """Redis is away and nobody may decide in its place."""
+    """Redis is away and nothing may decide in its place."""
 
     reason: str
 
 
+Outcome = Permit | Refused | Undecided
+
+
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """A request that waits for a permit. `deadline` is None for "however long".
+    """A request that waits for a permit: `deadline` None means however long.
 
-    `outcome` is None while it waits. A waiter that left has `gone` set and gets none.
+    `outcome` is None while it waits; one that leaves is `gone` and gets none. `wake` tells its
+    shell to look.
     """
 
     costs: tuple[int, ...]
     deadline: int | None
-    priority: int = 0
-    outcome: Permit | Refused | Undecided | None = None
+    priority: int
+    wake: Callable[[], object]
+    outcome: Outcome | None = None
     gone: bool = False
+    ahead: tuple[int, ...] = ()  # requests, then units per window, that ever stood before it
+    hears: int = 0  # the round of answers from which on the store has been asked for it
 
     @property
     def waiting(self) -> bool:
@@ -43,12 +55,120 @@ class Waiter:
 
 
 class WaitQueue:
-    """The waiters of a lane. Who is settled or left is passed over, and dropped when met."""
+    """The waiters of a lane. Entries of those who are settled or gone are dropped when met."""
 
-    def __init__(self) -> None:
-        self._by_priority: dict[int, deque[Waiter]] = {}
-        self._units: dict[int, list[int]] = {}
+    def __init__(self, windows: int) -> None:
+        self._windows = windows
+        self._lines: dict[int, _Line] = {}  # by priority, highest first
+        self._deadlines: list[tuple[int, int, Waiter]] = []
+        self._arrivals = count()
         self._length = 0
+        self._removed = [0] * (windows + 1)  # requests, then units per window, that went
 
     def __len__(self) -> int:
         return self._length
+
+    def __iter__(self) -> Iterator[Waiter]:
+        return (
+            waiter for line in self._lines.values() for waiter in line.waiters if waiter.waiting
+        )
+
+    def append(self, waiter: Waiter, *, in_front: bool = False) -> None:
+        """Take a place: at the end of its priority, or in front of it (one who was there before)."""
+        line = self._lines.get(waiter.priority)
+        if line is None:
+            line = self._lines[waiter.priority] = _Line(self._windows)
+            self._lines = dict(sorted(self._lines.items(), reverse=True))
+        before = [0] * len(self._removed) if in_front else self._before(waiter.priority)
+        waiter.ahead = tuple(map(add, self._removed, before))
+        line.add(waiter, in_front)
+        self._length += 1
+        if waiter.deadline is not None:
+            heappush(self._deadlines, (waiter.deadline, next(self._arrivals), waiter))
+
+    def remove(self, waiter: Waiter) -> None:
+        """Note that a waiter has just been settled, or has just left."""
+        line = self._lines[waiter.priority]
+        line.remove(waiter)
+        self._removed = list(map(add, self._removed, (1, *waiter.costs)))
+        if not line.length:
+            del self._lines[waiter.priority]
+        self._length -= 1
+        if len(self._deadlines) > 2 * self._length + SLACK:
+            self._deadlines = [entry for entry in self._deadlines if entry[2].waiting]
+            heapify(self._deadlines)
+
+    def first(self) -> Waiter | None:
+        return next(iter(self), None)
+
+    def first_covered(self, costs: tuple[int, ...]) -> Waiter | None:
+        """The first waiter that a permit of these costs is enough for."""
+        return next((waiter for waiter in self if _covers(costs, waiter.costs)), None)
+
+    def ahead_of(self, waiter: Waiter) -> tuple[int, ...]:
+        """At least so many requests, and units per window, are still before a waiter."""
+        return tuple(map(sub, waiter.ahead, self._removed))
+
+    def _before(self, priority: int) -> list[int]:
+        before = [0] * (self._windows + 1)
+        for level, line in self._lines.items():
+            if level >= priority:
+                before = list(map(add, before, line.sums))
+        return before
+
+    def next_deadline(self) -> int | None:
+        while self._deadlines and not self._deadlines[0][2].waiting:
+            heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def past(self, now: int) -> Waiter | None:
+        """A waiter whose deadline has passed, if any."""
+        deadline = self.next_deadline()
+        return self._deadlines[0][2] if deadline is not None and deadline < now else None
+
+    def groups(self, skip: int, most: int) -> tuple[Group, ...]:
+        """The requests in line behind the first `skip`, equal neighbours taken together."""
+        in_line = islice(self, skip, skip + most)
+        return tuple(Group(sum(1 for _ in same), costs) for costs, same in groupby(in_line, _costs))
+
+    def patience(self, skip: int, most: int, now: int) -> int | None:
+        """The longest wait that any of the same requests would accept; None: however long."""
+        longest = 0
+        for waiter in islice(self, skip, skip + most):
+            if waiter.deadline is None:
+                return None
+            longest = max(longest, waiter.deadline - now)
+        return longest
+
+
+class _Line:
+    """The waiters of one priority."""
+
+    def __init__(self, windows: int) -> None:
+        self.waiters: deque[Waiter] = deque()
+        self.sums = [0] * (windows + 1)  # requests, then units per window
+
+    @property
+    def length(self) -> int:
+        return self.sums[0]
+
+    def add(self, waiter: Waiter, in_front: bool) -> None:
+        if in_front:
+            self.waiters.appendleft(waiter)
+        else:
+            self.waiters.append(waiter)
+        self.sums = list(map(add, self.sums, (1, *waiter.costs)))
+
+    def remove(self, waiter: Waiter) -> None:
+        self.sums = list(map(sub, self.sums, (1, *waiter.costs)))
+        while self.waiters and not self.waiters[0].waiting:
+            self.waiters.popleft()
+        if len(self.waiters) > 2 * self.length + SLACK:
+            self.waiters = deque(waiter for waiter in self.waiters if waiter.waiting)
+
+
+_costs = attrgetter("costs")
+
+
+def _covers(permit: tuple[int, ...], costs: tuple[int, ...]) -> bool:
+    return all(have >= need for have, need in zip(permit, costs, strict=True))

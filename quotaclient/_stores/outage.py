@@ -16,11 +16,12 @@ import os
 import random
 from collections.abc import Awaitable, Generator
 from dataclasses import replace
-from typing import Literal
+from typing import cast
 
 from quotaclient._core.ask import Answer, Ask
 from quotaclient._core.health import LONGEST_BACKOFF, Circuit
 from quotaclient._core.limits import Limit
+from quotaclient._core.options import OnOutage
 from quotaclient._core.share import NoShare, OwnAccount, divided, narrowed
 from quotaclient._stores.memory import Accounts, clock
 from quotaclient._stores.redis import (
@@ -30,7 +31,6 @@ from quotaclient._stores.redis import (
     ThreadedRedisStore,
 )
 
-OnOutage = Literal["share", "reject"]
 Talk = Generator[Ask, Answer, Answer]
 
 log = logging.getLogger("quotaclient")
@@ -79,11 +79,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=Replica._forget_all)
 
 
-class _Fallback:
+class Fallback:
     """One client's way of talking to a Redis that may be away."""
 
-    def __init__(self, replica: Replica, replicas: int | None, on_outage: OnOutage) -> None:
-        self.replica = replica
+    def __init__(self, server: str, prefix: str, replicas: int | None, on_outage: OnOutage) -> None:
+        self.replica = Replica.of(server, prefix)
         self.replicas = replicas
         self.on_outage: OnOutage = on_outage
 
@@ -181,7 +181,7 @@ class _Fallback:
 class OutageStore:
     """Redis and the share, for threads."""
 
-    def __init__(self, store: RedisStore, fallback: _Fallback) -> None:
+    def __init__(self, store: RedisStore, fallback: Fallback) -> None:
         self._store = store
         self._fallback = fallback
 
@@ -197,7 +197,7 @@ class OutageStore:
                 else:
                     question = talk.send(answer)
         except StopIteration as end:
-            return end.value
+            return cast(Answer, end.value)
 
     def hold(self, key: str, wait: int) -> None:
         if self._fallback.held(key, wait):
@@ -220,7 +220,7 @@ class OutageStore:
 class AsyncOutageStore:
     """Redis and the share, for one event loop."""
 
-    def __init__(self, store: AsyncRedisStore | ThreadedRedisStore, fallback: _Fallback) -> None:
+    def __init__(self, store: AsyncRedisStore | ThreadedRedisStore, fallback: Fallback) -> None:
         self._store = store
         self._fallback = fallback
 
@@ -229,7 +229,7 @@ class AsyncOutageStore:
         try:
             question = next(talk)
         except StopIteration as end:  # decided alone: at once
-            return end.value
+            return cast(Answer, end.value)
         return self._carry(talk, question)
 
     async def _carry(self, talk: Talk, question: Ask) -> Answer:
@@ -242,7 +242,7 @@ class AsyncOutageStore:
                 else:
                     question = talk.send(answer)
         except StopIteration as end:
-            return end.value
+            return cast(Answer, end.value)
 
     async def hold(self, key: str, wait: int) -> None:
         if self._fallback.held(key, wait):

@@ -91,7 +91,7 @@ class Connections:
             kind, max_connections=CALLS_AT_ONCE, retry=Retry(NoBackoff(), 0), **self._common()
         )
 
-    def async_pool(self) -> redis_async.ConnectionPool[Any]:
+    def async_pool(self) -> redis_async.ConnectionPool:
         kind: Any = (
             AsyncSSLConnection
             if self._tls
@@ -112,11 +112,11 @@ class Connections:
 def _settings(redis: object) -> tuple[dict[str, Any], type]:
     if isinstance(redis, str):
         try:
-            kwargs = dict(parse_url(redis))
+            kwargs: dict[str, Any] = dict(parse_url(redis))  # type: ignore[no-untyped-call]
             return kwargs, kwargs.get("connection_class", redis_sync.Connection)
         except ValueError as error:
             raise _unusable(_without_password(redis)) from error
-    pool = getattr(redis, "connection_pool", None)
+    pool: Any = getattr(redis, "connection_pool", None)
     kind = getattr(pool, "connection_class", None)
     if not isinstance(kind, type) or "Sentinel" in kind.__name__:
         raise _unusable(f"a {type(redis).__name__}")
@@ -245,7 +245,7 @@ class AsyncRedisStore:
     async def _evaluate(
         self, script: Script, keys: Sequence[str], args: Sequence[str | int]
     ) -> Any:
-        connection: Any = await self._pool.get_connection()
+        connection: Any = await self._pool.get_connection()  # type: ignore[no-untyped-call]
         try:
             try:
                 await connection.send_command("EVALSHA", script.sha, len(keys), *keys, *args)

@@ -22,8 +22,7 @@ CASES = [
 
 def limits_of_case(case: dict[str, Any]) -> tuple[Limit, ...]:
     return tuple(
-        Limit(count, period, name=f"window{i}")
-        for i, (count, period) in enumerate(case["limits"])
+        Limit(count, period, name=f"window{i}") for i, (count, period) in enumerate(case["limits"])
     )
 
 

@@ -64,8 +64,7 @@ def client(shared_redis: RedisServer) -> Any:
 def test_worked_sequences(case: dict[str, Any], client: redis.Redis) -> None:
     """In Redis every ask of a worked sequence gets the instant that it states."""
     limits = tuple(
-        Limit(count, period, name=f"window{i}")
-        for i, (count, period) in enumerate(case["limits"])
+        Limit(count, period, name=f"window{i}") for i, (count, period) in enumerate(case["limits"])
     )
     account = LuaAccount(client, f"case-{case['id']}")
     lives = (0,) * len(limits)

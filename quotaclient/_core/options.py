@@ -1,0 +1,151 @@
+"""What users pass, checked: each error shows the value and a correct example."""
+
+from __future__ import annotations
+
+import math
+import re
+import reprlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeGuard, get_args
+
+from quotaclient._core.ask import SECOND
+from quotaclient._core.limits import Limit
+
+OnOutage = Literal["share", "reject"]
+Cost = int | Mapping[str, int]
+
+MAX_KEY = 65_536  # characters: more is no name but a document handed in by mistake
+_PREFIX = re.compile(r"[^\s{}]{1,128}")
+_PER_REQUEST = ("cost", "key", "max_wait", "priority")
+
+
+class Unset:
+    """The type of UNSET: "as the client says"."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET = Unset()
+
+
+def wrong(name: str, value: object, wanted: str, example: str) -> ValueError:
+    """The error for a value that cannot be."""
+    return ValueError(f"{name}={reprlib.repr(value)} is not {wanted}; for example {example}")
+
+
+def checked_max_wait(value: object) -> float | None:
+    """Seconds >= 0 that a request may wait in all; None is unbounded."""
+    if value is None:
+        return None
+    if not _is_number(value) or not value >= 0 or math.isinf(value):
+        raise wrong("max_wait", value, "None or a number of seconds >= 0", "max_wait=30.0")
+    return float(value)
+
+
+def checked_guard(value: object, limits: tuple[Limit, ...]) -> int | None:
+    """Seconds as microseconds: 0 to half the shortest period, for the window widens by it."""
+    if value is None:
+        return None
+    most = min(limit.period for limit in limits) / 2
+    if not _is_number(value) or not 0 <= value <= most:
+        wanted = f"None or seconds from 0 to {most:g} (half the shortest period)"
+        raise wrong("guard", value, wanted, "guard=0.05")
+    return round(value * SECOND)
+
+
+def checked_replicas(value: object) -> int | None:
+    """How many processes share the limit; None: not known."""
+    if value is not None and (not _is_whole(value) or value < 1):
+        raise wrong("replicas", value, "None or a whole number >= 1", "replicas=12")
+    return value
+
+
+def checked_on_outage(value: object) -> OnOutage:
+    if value not in get_args(OnOutage):
+        raise wrong("on_outage", value, "'share' or 'reject'", "on_outage='share'")
+    return value  # type: ignore[return-value]  # it is one of them
+
+
+def checked_prefix(value: object) -> str:
+    """What all Redis keys begin with; braces would move the hash tag of a cluster."""
+    if not isinstance(value, str) or not _PREFIX.fullmatch(value):
+        wanted = "a text of 1 to 128 characters without blanks and braces"
+        raise wrong("prefix", value, wanted, "prefix='quota'")
+    return value
+
+
+def checked_key(value: object) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_KEY:
+        wanted = f"a text of 1 to {MAX_KEY} characters"
+        raise wrong("key", value, wanted, "key='tenant-7'")
+    return value
+
+
+def checked_priority(value: object) -> int:
+    """Higher goes first."""
+    if not _is_whole(value):
+        raise wrong("priority", value, "a whole number", "priority=1")
+    return value
+
+
+def checked_cost(value: object, limits: tuple[Limit, ...]) -> tuple[int, ...]:
+    """Units per window: a number draws on every window, a mapping on those it names."""
+    if isinstance(value, Mapping):
+        named: dict[object, object] = dict(value)
+        known = {limit.name for limit in limits}
+        if not known.issuperset(named):
+            names = " and ".join(sorted(known))
+            raise wrong("cost", value, f"about the windows there are ({names})", "cost=1")
+        costs = tuple(_checked_units(named.get(limit.name, 0)) for limit in limits)
+    else:
+        costs = (_checked_units(value),) * len(limits)
+    for cost, limit in zip(costs, limits, strict=True):
+        if cost > limit.count:
+            raise ValueError(f"cost={cost} can never be met by the limit {limit}; split the work")
+    return costs
+
+
+def _checked_units(value: object) -> int:
+    if not _is_whole(value) or value < 0:
+        raise wrong("cost", value, "a whole number >= 0, or a mapping of such", "cost=5")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOptions:
+    """What one request says of itself in `extensions={"quota": {...}}`."""
+
+    costs: tuple[int, ...]
+    key: str | None
+    max_wait: float | None
+    priority: int
+
+    @classmethod
+    def read(
+        cls, value: object, limits: tuple[Limit, ...], max_wait: float | None
+    ) -> RequestOptions:
+        """Check them; unknown ones are errors, for a misspelt cost would pass for 1."""
+        example = "extensions={'quota': {'cost': 5}}"
+        if not isinstance(value, Mapping):
+            raise wrong("extensions['quota']", value, "a mapping", example)
+        options: dict[Any, Any] = dict(value)
+        unknown = options.keys() - set(_PER_REQUEST)
+        if unknown:
+            wanted = f"made of {', '.join(_PER_REQUEST)}"
+            raise wrong("extensions['quota']", value, wanted, example)
+        return cls(
+            costs=checked_cost(options.get("cost", 1), limits),
+            key=checked_key(options["key"]) if "key" in options else None,
+            max_wait=checked_max_wait(options.get("max_wait", max_wait)),
+            priority=checked_priority(options.get("priority", 0)),
+        )
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)

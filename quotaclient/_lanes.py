@@ -1,0 +1,267 @@
+"""Lanes at work: these shells wait, ask the store and wake; what to do a `Lane` decides.
+
+In both colours whoever comes along takes the lane's next step, one ask is under way at a time,
+and one clock runs for all who wait: of threads, one sleeps until the lane's next instant; on an
+event loop, a task does while anybody waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from inspect import isawaitable
+from typing import Any
+
+import anyio
+
+from quotaclient._core.ask import SECOND, Answer, Ask, Permit
+from quotaclient._core.lane import Lane, Sleep
+from quotaclient._core.queue import Outcome, Waiter
+from quotaclient._stores import AsyncStore, Store
+from quotaclient._stores.memory import clock
+
+log = logging.getLogger("quotaclient")
+
+
+class SyncLane:
+    """A lane that threads share. Its lock is never held over a wait or a call."""
+
+    def __init__(self, lane: Lane, store: Store) -> None:
+        self.lane = lane
+        self._store = store
+        self._lock = threading.Lock()
+        self._sleeper: Waiter | None = None  # who sleeps until the lane's next instant
+        self._wakes_at = 0
+
+    def acquire(
+        self,
+        costs: tuple[int, ...],
+        deadline: int | None,
+        priority: int,
+        *,
+        in_front: bool = False,
+    ) -> Outcome:
+        """Wait for a permit; `in_front` for who had one that expired."""
+        event = threading.Event()
+        with self._lock:
+            waiter = self.lane.enter(costs, deadline, priority, wake=event.set, in_front=in_front)
+        try:
+            while waiter.outcome is None:
+                self._take_step(waiter, event)
+        except BaseException:
+            with self._lock:
+                self.lane.leave(waiter, clock())
+            raise
+        finally:
+            self._step_aside(waiter)
+        return waiter.outcome
+
+    def give_back(self, permit: Permit) -> None:
+        """A permit expired: the next ask, which its holder is about to cause, takes it along."""
+        with self._lock:
+            self.lane.give_back(permit)
+
+    def pass_on(self, permit: Permit) -> None:
+        """A permit was not used."""
+        with self._lock:
+            self.lane.pass_on(permit, clock())
+        self._step_aside(None)
+
+    def hold(self, wait: int) -> None:
+        """The upstream said that nobody sends for so long: tell the fleet."""
+        with self._lock:
+            self.lane.hold(clock() + wait)
+        self._store.hold(self.lane.key, wait)
+
+    def close(self) -> None:
+        """Give back what is in hand."""
+        with self._lock:
+            ask = self.lane.surrender(clock())
+        if ask is not None:
+            self._ask(ask)
+
+    def _take_step(self, waiter: Waiter, event: threading.Event) -> None:
+        with self._lock:
+            now = clock()
+            self.lane.settle(now)
+            if waiter.outcome is not None:
+                return
+            step = self.lane.act(now)
+            if isinstance(step, Ask):
+                watch = self.lane.first_waiting if self.lane.has_reservations else None
+                if watch is not None and watch is not waiter and self._sleeper is None:
+                    watch.wake()  # to look at the clock while this thread asks
+            elif isinstance(step, Sleep) and step.until is not None:
+                if self._sleeper is None or step.until < self._wakes_at:
+                    self._sleeper, self._wakes_at = waiter, step.until
+            timeout = (self._wakes_at - now) / SECOND if self._sleeper is waiter else None
+        if isinstance(step, Ask):
+            self._ask(step)
+            return
+        event.wait(timeout)
+        event.clear()
+        with self._lock:
+            if self._sleeper is waiter:
+                self._sleeper = None
+
+    def _ask(self, ask: Ask) -> None:
+        try:
+            answer = self._store.reserve(ask)
+        except BaseException:
+            with self._lock:
+                self.lane.lost()
+            raise
+        with self._lock:
+            self.lane.told(answer, clock())
+
+    def _step_aside(self, waiter: Waiter | None) -> None:
+        """Leave the lane to the next who waits; with nobody there, give back what is left over."""
+        step = None
+        with self._lock:
+            if waiter is not None and self._sleeper is waiter:
+                self._sleeper = None
+            heir = self.lane.first_waiting
+            if heir is not None:
+                heir.wake()
+            else:
+                self.lane.settle(clock())
+                step = self.lane.act(clock())
+        if isinstance(step, Ask):
+            self._ask(step)
+
+
+class AsyncLane:
+    """A lane on one event loop.
+
+    Asks run in tasks of their own: the waiter that happens to make one may be cancelled, also by
+    asyncio itself, and its permits still reach the others.
+    """
+
+    def __init__(self, lane: Lane, store: AsyncStore, spawn: Spawn) -> None:
+        self.lane = lane
+        self._store = store
+        self._spawn = spawn
+        self._wakes_at: int | None = None  # when the lane's next instant is, if anybody waits
+        self._sleeps_until = 0
+        self._poke: anyio.Event | None = None  # there while the clock's task runs
+
+    async def acquire(
+        self,
+        costs: tuple[int, ...],
+        deadline: int | None,
+        priority: int,
+        *,
+        in_front: bool = False,
+    ) -> Outcome:
+        """Wait for a permit; `in_front` for who had one that expired."""
+        waiter = self.lane.enter(costs, deadline, priority, in_front=in_front)
+        self._advance()
+        try:
+            while waiter.outcome is None:
+                event = anyio.Event()
+                waiter.wake = event.set
+                await event.wait()
+        except BaseException:
+            self.lane.leave(waiter, clock())
+            self._advance()
+            raise
+        return waiter.outcome
+
+    def give_back(self, permit: Permit) -> None:
+        """A permit expired: the next ask, which its holder is about to cause, takes it along."""
+        self.lane.give_back(permit)
+
+    def pass_on(self, permit: Permit) -> None:
+        """A permit was not used."""
+        self.lane.pass_on(permit, clock())
+        self._advance()
+
+    async def hold(self, wait: int) -> None:
+        """The upstream said that nobody sends for so long: tell the fleet."""
+        self.lane.hold(clock() + wait)
+        self._advance()
+        told = self._store.hold(self.lane.key, wait)
+        if told is not None:
+            await told
+
+    async def close(self) -> None:
+        """Give back what is in hand."""
+        ask = self.lane.surrender(clock())
+        if ask is not None:
+            answer = self._store.reserve(ask)
+            if isawaitable(answer):
+                await self._hear(answer)
+            else:
+                self.lane.told(answer, clock())
+
+    def _advance(self) -> None:
+        """Take the lane's steps up to the next that takes time."""
+        while True:
+            now = clock()
+            self.lane.settle(now)
+            step = self.lane.act(now)
+            if not isinstance(step, Ask):
+                break
+            answer = self._store.reserve(step)
+            if isinstance(answer, Answer):
+                self.lane.told(answer, clock())
+            else:
+                self._spawn(self._hear_and_advance, answer)
+        self._wakes_at = step.until if isinstance(step, Sleep) else None
+        if self._poke is not None:
+            if self._wakes_at is None or self._wakes_at < self._sleeps_until:
+                self._poke.set()
+        elif self._wakes_at is not None:
+            self._poke = anyio.Event()
+            self._spawn(self._keep_time)
+
+    async def _hear(self, answer: Awaitable[Answer]) -> None:
+        try:
+            told = await answer
+        except Exception as error:  # a fault of ours: nobody is to wait for ever because of it
+            log.exception("asking for permits failed")
+            told = Answer("share", clock(), outage=f"asking failed: {error!r}")
+        except BaseException:
+            self.lane.lost()
+            raise
+        self.lane.told(told, clock())
+
+    async def _hear_and_advance(self, answer: Awaitable[Answer]) -> None:
+        await self._hear(answer)
+        self._advance()
+
+    async def _keep_time(self) -> None:
+        try:
+            while self._wakes_at is not None:
+                self._sleeps_until = self._wakes_at
+                self._poke = anyio.Event()
+                with anyio.move_on_after((self._sleeps_until - clock()) / SECOND):
+                    await self._poke.wait()
+                self._advance()
+        finally:
+            self._poke = None
+
+
+Spawn = Callable[..., None]
+"""Run a coroutine function with its arguments in a task of its own, on the running loop."""
+
+
+class Tasks:
+    """Tasks that belong to a loop and to no caller."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[None]] = set()  # the loop keeps only weak references
+
+    def spawn(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            import trio  # noqa: PLC0415 - on a loop of trio it is there
+
+            trio.lowlevel.spawn_system_task(function, *args)
+        else:
+            task = loop.create_task(function(*args))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)

@@ -1,0 +1,349 @@
+"""A limit to be kept without HTTP, and what the transports draw on: lanes and their store."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from inspect import isawaitable
+from types import TracebackType
+from typing import Any, ClassVar, Generic, Self, TypeVar
+from uuid import uuid4
+from weakref import WeakKeyDictionary, WeakSet
+
+from quotaclient._core.ask import SECOND, Answer, Permit
+from quotaclient._core.lane import Lane
+from quotaclient._core.limits import Limit
+from quotaclient._core.options import UNSET, Cost, Unset, checked_cost, checked_priority
+from quotaclient._core.queue import Outcome, Refused, Undecided
+from quotaclient._lanes import AsyncLane, SyncLane, Tasks
+from quotaclient._settings import Decision, Settings, Usage
+from quotaclient._stores import AsyncStore, Store, hashed
+from quotaclient._stores.memory import MemoryStore, clock
+from quotaclient._stores.outage import AsyncOutageStore, OutageStore
+from quotaclient._stores.redis import AsyncRedisStore, RedisStore, ThreadedRedisStore
+
+LANES_KEPT = 1024  # keys whose lanes are remembered while nobody uses them
+
+AnyLane = TypeVar("AnyLane", SyncLane, AsyncLane)
+
+
+class _Lanes(Generic[AnyLane]):
+    """The lanes of one client on one loop (or in its threads), by key."""
+
+    def __init__(self, settings: Settings, shell: Callable[[Lane], AnyLane]) -> None:
+        self._settings = settings
+        self._shell: Callable[[Lane], AnyLane] = shell
+        self._name = uuid4().hex[:16]
+        self._by_key: dict[str, AnyLane] = {}
+        self._lock = threading.Lock()
+
+    def __getitem__(self, key: str) -> AnyLane:
+        lane = self._by_key.get(key)
+        return lane if lane is not None else self._make(key)
+
+    def _make(self, key: str) -> AnyLane:
+        with self._lock:
+            if len(self._by_key) >= LANES_KEPT:
+                self._by_key = {
+                    key: shell for key, shell in self._by_key.items() if not shell.lane.idle
+                }
+            settings = self._settings
+            lane = Lane(hashed(key), settings.limits, self._name, settings.guard)
+            return self._by_key.setdefault(key, self._shell(lane))
+
+    def empty(self) -> list[AnyLane]:
+        """All lanes, to be closed."""
+        with self._lock:
+            lanes, self._by_key = list(self._by_key.values()), {}
+        return lanes
+
+
+class _Quota:
+    """What both colours have in common: settings in, outcomes out."""
+
+    _exceeded: ClassVar[Callable[..., Exception]]  # the error classes of one HTTP library
+    _unavailable: ClassVar[Callable[..., Exception]]
+    _all: ClassVar[WeakSet[_Quota]] = WeakSet()
+
+    def __init__(self, key: str | None, limit: Any, **parameters: Any) -> None:
+        self._settings = Settings(key, limit, **parameters)
+        self.degraded = 0
+        self._closed = False
+        self._start_afresh()
+        _Quota._all.add(self)
+
+    def __repr__(self) -> str:
+        limits = "; ".join(map(str, self.limits))
+        connections = self._settings.connections
+        where = connections.server if connections else "this process"
+        return f"<{type(self).__name__} {self._settings.key!r} {limits} in {where}>"
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """The limits, in the order in which they were given."""
+        return self._settings.limits
+
+    def _start_afresh(self) -> None:
+        raise NotImplementedError
+
+    def _permit(self, lane: Lane, key: str, outcome: Outcome) -> Permit:
+        """The permit of an outcome, or the error that it is."""
+        if isinstance(outcome, Permit):
+            self.degraded += outcome.ticket.source == "share"
+            return outcome
+        if isinstance(outcome, Undecided):
+            raise type(self)._unavailable(outcome.reason)
+        at, window = outcome.refusal
+        wait = max(0, at - clock()) / SECOND
+        limit = None if window is None else lane.limits[window]
+        why = "the upstream asked to hold" if limit is None else f"{limit} is used up"
+        raise type(self)._exceeded(
+            f"no permit for {key!r} within max_wait: {why}, try again in {wait:.3f} s"
+            " or wait longer with max_wait=",
+            retry_after=wait,
+            limit=limit,
+            source=outcome.source,
+        )
+
+    def _decision(self, lane: Lane, permit: Permit, since: int) -> Decision:
+        waited = (clock() - since) / SECOND
+        return Decision(min(lane.left), waited, permit.ticket.source)
+
+    def _usage(self, answer: Answer) -> Usage:
+        if answer.outage is not None:
+            raise type(self)._unavailable(answer.outage)
+        pairs = zip(self.limits, answer.left, strict=True)
+        return Usage(
+            remaining=min(answer.left),
+            used={limit: limit.count - left for limit, left in pairs},
+            hold=(answer.hold - clock()) / SECOND if answer.hold else None,
+            source=answer.source,
+        )
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("this quota is closed; make a new one")
+
+
+# A fork copies lanes with permits in hand, and open connections: they stay the parent's.
+def _start_all_afresh() -> None:
+    for quota in list(_Quota._all):
+        quota._start_afresh()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_start_all_afresh)
+
+
+class BaseQuota(_Quota):
+    """`Quota` without the error classes of an HTTP library."""
+
+    def _start_afresh(self) -> None:
+        settings = self._settings
+        if settings.connections is None:
+            self._store: Store = MemoryStore(settings.prefix)
+        else:
+            self._store = OutageStore(
+                RedisStore(settings.connections, settings.prefix),
+                settings.fallback(settings.connections.server),
+            )
+        self._lanes = _Lanes(settings, lambda lane: SyncLane(lane, self._store))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def acquire(
+        self,
+        cost: Cost = 1,
+        *,
+        key: str | None = None,
+        max_wait: float | None | Unset = UNSET,
+        priority: int = 0,
+    ) -> Decision:
+        """Wait until `cost` units may be spent; they are spent when this returns.
+
+        `max_wait`: seconds, None for however long, by default the quota's own.
+        Raises QuotaExceeded at once when it cannot be in time, StoreUnavailable when Redis is
+        away and nothing may decide in its place, ValueError for what cannot be.
+        """
+        since = clock()
+        costs = checked_cost(cost, self.limits)
+        deadline = self._settings.deadline(max_wait, since)
+        key = self._settings.key_or(key)
+        shell, permit = self._draw(key, costs, deadline, checked_priority(priority))
+        return self._decision(shell.lane, permit, since)
+
+    def try_acquire(self, cost: Cost = 1, *, key: str | None = None) -> Decision | None:
+        """Spend `cost` units if that is possible now, without waiting; None if it is not."""
+        since = clock()
+        key = self._settings.key_or(key)
+        self._check_open()
+        shell = self._lanes[key]
+        outcome = shell.acquire(checked_cost(cost, self.limits), since, 0)
+        if isinstance(outcome, Refused):
+            return None
+        return self._decision(shell.lane, self._permit(shell.lane, key, outcome), since)
+
+    def peek(self, *, key: str | None = None) -> Usage:
+        """See what is used and left, spending nothing."""
+        shell = self._lanes[self._settings.key_or(key)]
+        return self._usage(self._store.reserve(shell.lane.look))
+
+    def reset(self, *, key: str | None = None) -> None:
+        """Forget what was sent under a key, for the whole fleet. Holds of the upstream stay."""
+        self._store.reset(hashed(self._settings.key_or(key)), self.limits)
+
+    def close(self) -> None:
+        """Give back what is reserved and close the connections. Windows outlive this."""
+        if self._closed:
+            return
+        self._closed = True
+        for lane in self._lanes.empty():
+            lane.close()
+        self._store.close()
+
+    def _draw(
+        self,
+        key: str,
+        costs: tuple[int, ...],
+        deadline: int | None,
+        priority: int,
+        in_front: bool = False,
+    ) -> tuple[SyncLane, Permit]:
+        self._check_open()
+        shell = self._lanes[key]
+        outcome = shell.acquire(costs, deadline, priority, in_front=in_front)
+        return shell, self._permit(shell.lane, key, outcome)
+
+
+class _Here:
+    """An AsyncQuota on one event loop: connections cannot leave theirs, nor can lanes."""
+
+    def __init__(self, settings: Settings) -> None:
+        tasks = Tasks()
+        self.store = self._open(settings)
+        self.lanes = _Lanes(settings, lambda lane: AsyncLane(lane, self.store, tasks.spawn))
+
+    @staticmethod
+    def _open(settings: Settings) -> AsyncStore:
+        if settings.connections is None:
+            return MemoryStore(settings.prefix)
+        kind = AsyncRedisStore if _on_asyncio() else ThreadedRedisStore
+        store = kind(settings.connections, settings.prefix)
+        return AsyncOutageStore(store, settings.fallback(settings.connections.server))
+
+
+class BaseAsyncQuota(_Quota):
+    """`AsyncQuota` without the error classes of an HTTP library."""
+
+    def _start_afresh(self) -> None:
+        self._by_loop: WeakKeyDictionary[Any, _Here] = WeakKeyDictionary()
+
+    @property
+    def _here(self) -> _Here:
+        loop = _running_loop()
+        here = self._by_loop.get(loop)
+        if here is None:
+            here = self._by_loop[loop] = _Here(self._settings)
+        return here
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def acquire(
+        self,
+        cost: Cost = 1,
+        *,
+        key: str | None = None,
+        max_wait: float | None | Unset = UNSET,
+        priority: int = 0,
+    ) -> Decision:
+        """Wait until `cost` units may be spent; they are spent when this returns.
+
+        `max_wait`: seconds, None for however long, by default the quota's own.
+        Raises QuotaExceeded at once when it cannot be in time, StoreUnavailable when Redis is
+        away and nothing may decide in its place, ValueError for what cannot be.
+        """
+        since = clock()
+        costs = checked_cost(cost, self.limits)
+        deadline = self._settings.deadline(max_wait, since)
+        key = self._settings.key_or(key)
+        shell, permit = await self._draw(key, costs, deadline, checked_priority(priority))
+        return self._decision(shell.lane, permit, since)
+
+    async def try_acquire(self, cost: Cost = 1, *, key: str | None = None) -> Decision | None:
+        """Spend `cost` units if that is possible now, without waiting; None if it is not."""
+        since = clock()
+        key = self._settings.key_or(key)
+        self._check_open()
+        shell = self._here.lanes[key]
+        outcome = await shell.acquire(checked_cost(cost, self.limits), since, 0)
+        if isinstance(outcome, Refused):
+            return None
+        return self._decision(shell.lane, self._permit(shell.lane, key, outcome), since)
+
+    async def peek(self, *, key: str | None = None) -> Usage:
+        """See what is used and left, spending nothing."""
+        shell = self._here.lanes[self._settings.key_or(key)]
+        answer = self._here.store.reserve(shell.lane.look)
+        return self._usage(await answer if isawaitable(answer) else answer)
+
+    async def reset(self, *, key: str | None = None) -> None:
+        """Forget what was sent under a key, for the whole fleet. Holds of the upstream stay."""
+        done = self._here.store.reset(hashed(self._settings.key_or(key)), self.limits)
+        if done is not None:
+            await done
+
+    async def aclose(self) -> None:
+        """Give back what is reserved and close this loop's connections. Windows outlive this."""
+        if self._closed:
+            return
+        self._closed = True
+        here = self._here
+        for lane in here.lanes.empty():
+            await lane.close()
+        done = here.store.close()
+        if done is not None:
+            await done
+
+    async def _draw(
+        self,
+        key: str,
+        costs: tuple[int, ...],
+        deadline: int | None,
+        priority: int,
+        in_front: bool = False,
+    ) -> tuple[AsyncLane, Permit]:
+        self._check_open()
+        shell = self._here.lanes[key]
+        outcome = await shell.acquire(costs, deadline, priority, in_front=in_front)
+        return shell, self._permit(shell.lane, key, outcome)
+
+
+def _on_asyncio() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _running_loop() -> object:
+    if _on_asyncio():
+        return asyncio.get_running_loop()
+    import trio  # noqa: PLC0415 - who is not on asyncio is on trio, which is there then
+
+    return trio.lowlevel.current_trio_token()

@@ -1,0 +1,50 @@
+"""How often and after what back-off a throttled request is sent again, as tenacity says it.
+
+Of a tenacity object its stop and its wait are used: whether an answer is worth a resend is for
+the feedback to say, and the waiting is done in the lane.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import Any
+
+import tenacity
+
+from quotaclient._core.options import wrong
+
+LONGEST_BACKOFF = 60.0  # seconds
+
+
+def checked_retry(value: object) -> tenacity.BaseRetrying:
+    """The number of resends after a throttled answer (>= 0), or a tenacity Retrying."""
+    if isinstance(value, tenacity.BaseRetrying):
+        return value
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise wrong("retry", value, "a whole number >= 0 or a tenacity.Retrying", "retry=2")
+    return tenacity.Retrying(
+        stop=tenacity.stop_after_attempt(value + 1),
+        wait=tenacity.wait_exponential(multiplier=1, max=LONGEST_BACKOFF),
+    )
+
+
+class Attempts:
+    """The sends of one request, as its retry policy sees them."""
+
+    def __init__(self, policy: tenacity.BaseRetrying) -> None:
+        self.sends = 0
+        self._policy = policy
+        self._started = monotonic()
+        self._state: tenacity.RetryCallState | None = None
+
+    def answered(self, response: Any) -> tuple[bool, float]:
+        """Whether the policy allows another send, and its back-off in seconds."""
+        state = self._state
+        if state is None:
+            state = self._state = tenacity.RetryCallState(self._policy, None, (), {})
+            state.start_time = self._started
+        state.attempt_number = self.sends
+        state.set_result(response)
+        state.upcoming_sleep = state.idle_for = 0.0
+        backoff = float(self._policy.wait(state))
+        return not self._policy.stop(state), max(backoff, 0.001)

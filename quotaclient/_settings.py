@@ -1,0 +1,97 @@
+"""The parameters of a quota, and what it tells of its decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from quotaclient._core.ask import SECOND, Source
+from quotaclient._core.limits import Limit, limits_of
+from quotaclient._core.options import (
+    OnOutage,
+    Unset,
+    checked_guard,
+    checked_key,
+    checked_max_wait,
+    checked_on_outage,
+    checked_prefix,
+    checked_replicas,
+    wrong,
+)
+from quotaclient._stores.outage import Fallback
+from quotaclient._stores.redis import Connections
+
+LONGEST_WAIT = 10**9  # seconds, some thirty years: what timers can still count
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """How a request got its permit: `response.extensions["quota"]`, or what `acquire` returns.
+
+    `remaining`: units that could go at once, in the fullest of its windows, when the store was
+    last asked. `waited`: seconds, all waits together. `source`: who granted it: "store" (Redis),
+    "local" (the windows of this process) or "share" (this replica's, while Redis is away).
+    `attempts`: how often the request was sent. `hold`: seconds that the upstream asked everybody
+    to wait with this answer, None if it did not.
+    """
+
+    remaining: int
+    waited: float
+    source: Source
+    attempts: int = 1
+    hold: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What `peek` sees. `used`: units per limit, reservations included. `hold`: seconds or None."""
+
+    remaining: int
+    used: dict[Limit, int]
+    hold: float | None
+    source: Source
+
+
+class Settings:
+    """The parameters of a quota, checked."""
+
+    def __init__(
+        self,
+        key: str | None,
+        limit: str | Limit | Iterable[Limit],
+        *,
+        redis: object = None,
+        replicas: int | None = None,
+        on_outage: OnOutage = "share",
+        max_wait: float | None = 60.0,
+        guard: float | None = None,
+        prefix: str = "quota",
+    ) -> None:
+        self.key = None if key is None else checked_key(key)
+        self.limits = limits_of(limit)
+        self.connections = None if redis is None else Connections(redis)
+        self.replicas = checked_replicas(replicas)
+        self.on_outage = checked_on_outage(on_outage)
+        self.max_wait = checked_max_wait(max_wait)
+        self.guard = checked_guard(guard, self.limits)
+        self.prefix = checked_prefix(prefix)
+
+    def fallback(self, server: str) -> Fallback:
+        return Fallback(server, self.prefix, self.replicas, self.on_outage)
+
+    def key_or(self, key: str | None) -> str:
+        if key is not None:
+            return checked_key(key)
+        if self.key is None:
+            raise wrong("key", None, "given here or to the quota", "key='tenant-7'")
+        return self.key
+
+    def deadline(self, max_wait: float | None | Unset, now: int) -> int | None:
+        """When waiting ends, on our clock; None for never."""
+        patience = self.max_wait if isinstance(max_wait, Unset) else checked_max_wait(max_wait)
+        return deadline_after(patience, now)
+
+
+def deadline_after(patience: float | None, now: int) -> int | None:
+    """`patience` in seconds from `now`, None for however long."""
+    return None if patience is None else now + round(min(patience, LONGEST_WAIT) * SECOND)

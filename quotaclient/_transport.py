@@ -1,0 +1,245 @@
+"""Requests through a quota: a permit before each send, the upstream's word after it.
+
+No HTTP library is imported here: `_client.py` puts these over the classes of httpx.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from time import monotonic
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+import tenacity
+
+from quotaclient._core.ask import SECOND
+from quotaclient._core.attempt import IDEMPOTENT, Chances, Deliver, Resend, after
+from quotaclient._core.feedback import read_feedback
+from quotaclient._core.options import RequestOptions, checked_key
+from quotaclient._departure import AsyncDeparture, Course, Departure, StartOver
+from quotaclient._quota import BaseAsyncQuota, BaseQuota
+from quotaclient._retry import Attempts
+from quotaclient._stores.memory import clock
+
+MOST_DRAINED = 16_384  # bytes of a throttled answer that are read to keep its connection
+DRAIN_TIME = 1.0  # seconds
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+AnyQuota = TypeVar("AnyQuota", BaseQuota, BaseAsyncQuota)
+
+
+class _Transport(Generic[Request, Response, AnyQuota]):
+    """What both colours have in common: which quota a request draws on, and what an answer means.
+
+    `origin`: requests elsewhere draw on nothing; None: all requests do, by default each on the
+    quota of its own origin.
+    """
+
+    _byte_stream: ClassVar[type]  # the library's class of bodies that are bytes
+
+    def _set_up(
+        self,
+        inner: Any,
+        quota: AnyQuota,
+        retry: tenacity.BaseRetrying,
+        key: str | Callable[[Any], str] | None,
+        origin: str | None,
+    ) -> None:
+        self._inner = inner
+        self._quota: AnyQuota = quota
+        self._retry = retry
+        self._key_of = None if key is None or isinstance(key, str) else key
+        self._origin = origin
+
+    def _course_of(self, request: Any) -> Course | None:
+        """How a request is to go; None when this quota is none of its business."""
+        origin = origin_of(request.url)
+        if self._origin is not None and origin != self._origin:
+            return None
+        settings = self._quota._settings
+        given = request.extensions.get("quota", {})
+        options = RequestOptions.read(given, settings.limits, settings.max_wait)
+        key = options.key
+        if key is None and self._key_of is not None:
+            key = checked_key(self._key_of(request))
+        return Course(key or settings.key or origin, options, Attempts(self._retry))
+
+    def _verdict(self, request: Any, response: Any, course: Course) -> Deliver | Resend:
+        """What the answer leads to."""
+        if response.status_code < 400:
+            return Deliver(None)
+        headers = response.headers.multi_items()
+        feedback = read_feedback(response.status_code, headers, now=datetime.now(UTC))
+        if not feedback.throttled:
+            return Deliver(None)
+        sends_left, backoff = course.attempts.answered(response)
+        chances = Chances(
+            sends_left=sends_left,
+            replayable=self._can_replay(request.stream),
+            idempotent=request.method in IDEMPOTENT or "idempotency-key" in request.headers,
+            backoff=backoff,
+            patience=course.patience,
+        )
+        return after(feedback, chances)
+
+    def _can_replay(self, stream: Any) -> bool:
+        """Bytes, or a multipart whose files can be rewound; a generator has been read."""
+        if isinstance(stream, self._byte_stream):
+            return True
+        fields = getattr(stream, "fields", None)
+        return type(stream).__name__ == "MultipartStream" and all(
+            isinstance(file, str | bytes) or (hasattr(file, "seekable") and file.seekable())
+            for file in (getattr(field, "file", b"") for field in fields or ())
+        )
+
+
+def origin_of(url: Any) -> str:
+    """scheme://host:port, by which APIs are told apart."""
+    port = url.port or {"http": 80, "https": 443}.get(url.scheme, "")
+    return f"{url.scheme}://{url.host}:{port}"
+
+
+class SyncTransport(_Transport[Request, Response, BaseQuota]):
+    """The sync colour, to be put over an httpx transport base."""
+
+    def handle_request(self, request: Request) -> Response:
+        """Send a request when the fleet may, and again when a throttled answer allows it."""
+        course = self._course_of(request)
+        if course is None:
+            return self._inner.handle_request(request)  # type: ignore[no-any-return]
+        while True:
+            response, departure = self._send(request, course)
+            verdict = self._verdict(request, response, course)
+            if verdict.hold is not None:
+                try:
+                    departure.lane.hold(round(verdict.hold * SECOND))
+                except BaseException:
+                    response.close()
+                    raise
+            if isinstance(verdict, Deliver):
+                response.extensions["quota"] = departure.decision(verdict.hold)
+                return response  # type: ignore[no-any-return]
+            _dispose(response)
+
+    def _send(self, request: Request, course: Course) -> tuple[Any, Departure]:
+        """Send once, by a permit that has not expired when the headers are written."""
+        raised, in_front = 0, False
+        while True:
+            since = clock()
+            deadline = course.deadline(since)
+            lane, permit = self._quota._draw(
+                course.key, course.options.costs, deadline, course.options.priority, in_front
+            )
+            course.waited += clock() - since
+            departure = Departure(lane, permit, course, request, deadline, raised)
+            try:
+                if not departure.is_late():
+                    response = self._inner.handle_request(departure.copy_of(request))
+                    course.attempts.sends += 1
+                    return response, departure
+            except StartOver:
+                raised += 1
+            except BaseException:
+                if departure.unused is not None:
+                    lane.pass_on(departure.unused)
+                raise
+            if departure.permit is not None:
+                lane.give_back(departure.permit)
+            in_front = True
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def __enter__(self) -> Self:
+        self._inner.__enter__()
+        return self
+
+    def __exit__(self, *exc_info: Any) -> None:
+        self._inner.__exit__(*exc_info)
+
+
+class AsyncTransport(_Transport[Request, Response, BaseAsyncQuota]):
+    """The async colour, to be put over an httpx transport base."""
+
+    async def handle_async_request(self, request: Request) -> Response:
+        """Send a request when the fleet may, and again when a throttled answer allows it."""
+        course = self._course_of(request)
+        if course is None:
+            return await self._inner.handle_async_request(request)  # type: ignore[no-any-return]
+        while True:
+            response, departure = await self._send(request, course)
+            verdict = self._verdict(request, response, course)
+            if verdict.hold is not None:
+                try:
+                    await departure.lane.hold(round(verdict.hold * SECOND))
+                except BaseException:
+                    await response.aclose()
+                    raise
+            if isinstance(verdict, Deliver):
+                response.extensions["quota"] = departure.decision(verdict.hold)
+                return response  # type: ignore[no-any-return]
+            await _adispose(response)
+
+    async def _send(self, request: Request, course: Course) -> tuple[Any, AsyncDeparture]:
+        """Send once, by a permit that has not expired when the headers are written."""
+        raised, in_front = 0, False
+        while True:
+            since = clock()
+            deadline = course.deadline(since)
+            lane, permit = await self._quota._draw(
+                course.key, course.options.costs, deadline, course.options.priority, in_front
+            )
+            course.waited += clock() - since
+            departure = AsyncDeparture(lane, permit, course, request, deadline, raised)
+            try:
+                if not departure.is_late():
+                    response = await self._inner.handle_async_request(departure.copy_of(request))
+                    course.attempts.sends += 1
+                    return response, departure
+            except StartOver:
+                raised += 1
+            except BaseException:
+                if departure.unused is not None:
+                    lane.pass_on(departure.unused)
+                raise
+            if departure.permit is not None:
+                lane.give_back(departure.permit)
+            in_front = True
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc_info: Any) -> None:
+        await self._inner.__aexit__(*exc_info)
+
+
+def _dispose(response: Any) -> None:
+    """Close a throttled answer; a short one is read first, which keeps its connection."""
+    until, read = monotonic() + DRAIN_TIME, 0
+    try:
+        with suppress(Exception):  # whatever is wrong with it, nobody wanted it
+            for chunk in response.iter_raw():
+                read += len(chunk)
+                if read > MOST_DRAINED or monotonic() > until:
+                    break
+    finally:
+        response.close()
+
+
+async def _adispose(response: Any) -> None:
+    """Close a throttled answer; a short one is read first, which keeps its connection."""
+    until, read = monotonic() + DRAIN_TIME, 0
+    try:
+        with suppress(Exception):  # whatever is wrong with it, nobody wanted it
+            async for chunk in response.aiter_raw():
+                read += len(chunk)
+                if read > MOST_DRAINED or monotonic() > until:
+                    break
+    finally:
+        await response.aclose()
