@@ -155,7 +155,7 @@ class Lane:
             self.give_back(permit)
         if overtaken:
             self._hand = [permit for permit in self._hand if permit.at >= self._held]
-            self._in_line = bool(self._hand)
+            self._in_line = False  # who lost a permit is asked for at once
 
     def told(self, answer: Answer, now: int) -> None:
         """The store answered what was asked last."""

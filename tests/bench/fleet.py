@@ -1,0 +1,331 @@
+"""A fleet of real processes against a strict upstream: what it sends, spends and waits.
+
+    python -m tests.bench.fleet                     4 processes x 25 tasks, 100 per 2 s, 15 s
+    python -m tests.bench.fleet --threads           the same with threads and QuotaClient
+    python -m tests.bench.fleet --kill              kill -9 of Redis in the middle, back later
+    python -m tests.bench.fleet --sorted-set        the plain limiter that most people write
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any
+
+import httpx
+import redis as redis_sync
+import redis.asyncio as redis_async
+
+from quotaclient import AsyncQuotaClient, Limit, QuotaClient
+from quotaclient.testing import RedisServer, Report, StrictUpstream
+
+# The limiter of many blog posts: a sorted set of the requests in the window, and waiters that
+# try again. KEYS: the set. ARGV: count, period, a name for the request.
+SORTED_SET = """
+local t = redis.call('TIME')
+local now = t[1] * 1000000 + t[2]
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now - ARGV[2]))
+if redis.call('ZCARD', KEYS[1]) < tonumber(ARGV[1]) then
+  redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[3])
+  redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.ceil(ARGV[2] / 1000)))
+  return 0
+end
+local oldest = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
+return string.format('%.0f', oldest[2] + ARGV[2] - now)
+"""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every process of the fleet does. Seconds throughout."""
+
+    url: str
+    redis: str | None
+    limit: Limit
+    seconds: float
+    tasks: int = 25
+    replicas: int = 4
+    guard: float | None = None
+    kind: str = "async"  # async, threads, sorted-set
+
+
+@dataclass
+class Tally:
+    """What a process saw."""
+
+    statuses: Counter[str] = field(default_factory=Counter[str])
+    sources: Counter[str] = field(default_factory=Counter[str])
+    longest: float = 0.0
+
+
+class Stamping(httpx.AsyncHTTPTransport):
+    """Stamps each request when its headers are about to be written, after its permit was shown."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        trace = request.extensions.get("trace")
+
+        async def stamp(name: str, info: dict[str, Any]) -> None:
+            if trace is not None:
+                await trace(name, info)
+            if name.endswith("send_request_headers.started"):
+                info["request"].headers.append((b"x-departed", b"%.6f" % time.monotonic()))
+
+        request.extensions = {**request.extensions, "trace": stamp}
+        return await super().handle_async_request(request)
+
+
+class SyncStamping(httpx.HTTPTransport):
+    """The same in threads."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        trace = request.extensions.get("trace")
+
+        def stamp(name: str, info: dict[str, Any]) -> None:
+            if trace is not None:
+                trace(name, info)
+            if name.endswith("send_request_headers.started"):
+                info["request"].headers.append((b"x-departed", b"%.6f" % time.monotonic()))
+
+        request.extensions = {**request.extensions, "trace": stamp}
+        return super().handle_request(request)
+
+
+def run_replica(plan: Plan, name: str, ready: Any, results: Connection) -> None:
+    """One process: as many requests as it may send until the time is over."""
+    tally = Tally()
+    if plan.kind == "async":
+        asyncio.run(_with_async_client(plan, name, ready, tally))
+    elif plan.kind == "threads":
+        _with_threads(plan, name, ready, tally)
+    else:
+        asyncio.run(_with_sorted_set(plan, name, ready, tally))
+    results.send(tally)
+
+
+def _count(tally: Tally, response: httpx.Response, since: float) -> None:
+    tally.statuses[str(response.status_code)] += 1
+    decision = response.extensions.get("quota")
+    if decision is not None:
+        tally.sources[decision.source] += 1
+    tally.longest = max(tally.longest, time.monotonic() - since)
+
+
+async def _with_async_client(plan: Plan, name: str, ready: Any, tally: Tally) -> None:
+    async with AsyncQuotaClient(
+        plan.url,
+        limit=plan.limit,
+        redis=plan.redis,
+        replicas=plan.replicas,
+        guard=plan.guard,
+        transport=Stamping(),
+        headers={"x-replica": name},
+    ) as client:
+        ready.wait()
+        until = time.monotonic() + plan.seconds
+
+        async def work() -> None:
+            while (since := time.monotonic()) < until:
+                try:
+                    _count(tally, await client.get("/"), since)
+                except httpx.HTTPError as error:
+                    tally.statuses[repr(error)] += 1
+
+        await asyncio.gather(*(work() for _ in range(plan.tasks)))
+
+
+def _with_threads(plan: Plan, name: str, ready: Any, tally: Tally) -> None:
+    with QuotaClient(
+        plan.url,
+        limit=plan.limit,
+        redis=plan.redis,
+        replicas=plan.replicas,
+        guard=plan.guard,
+        transport=SyncStamping(),
+        headers={"x-replica": name},
+    ) as client:
+        ready.wait()
+        until = time.monotonic() + plan.seconds
+
+        def work() -> None:
+            while (since := time.monotonic()) < until:
+                try:
+                    _count(tally, client.get("/"), since)
+                except httpx.HTTPError as error:
+                    tally.statuses[repr(error)] += 1
+
+        threads = [threading.Thread(target=work) for _ in range(plan.tasks)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+async def _with_sorted_set(plan: Plan, name: str, ready: Any, tally: Tally) -> None:
+    assert plan.redis is not None
+    store = redis_async.Redis.from_url(plan.redis)
+    allow = store.register_script(SORTED_SET)
+    period = round(plan.limit.period * 1e6)
+    async with (
+        store,
+        httpx.AsyncClient(
+            base_url=plan.url, transport=Stamping(), headers={"x-replica": name}
+        ) as client,
+    ):
+        ready.wait()
+        until = time.monotonic() + plan.seconds
+
+        async def work(task: int) -> None:
+            number = 0
+            while (since := time.monotonic()) < until:
+                number += 1
+                arguments = [plan.limit.count, period, f"{name}-{task}-{number}"]
+                while wait := int(await allow(["plain"], arguments)):
+                    await asyncio.sleep(wait / 1e6)
+                _count(tally, await client.get("/"), since)
+
+        await asyncio.gather(*(work(task) for task in range(plan.tasks)))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run showed."""
+
+    report: Report
+    tallies: dict[str, Tally]
+    script_calls: int
+
+    @property
+    def statuses(self) -> Counter[str]:
+        """How requests ended, all processes together."""
+        return sum((tally.statuses for tally in self.tallies.values()), Counter())
+
+
+def run_fleet(
+    plan: Plan, during: Callable[[], None] | None = None, calls: Callable[[], int] = int
+) -> dict[str, Tally]:
+    """Run the fleet to its end; `during` runs beside it, from the moment it starts."""
+    context = get_context("spawn")
+    ready = context.Barrier(plan.replicas + 1)
+    processes = []
+    pipes = {}
+    for number in range(plan.replicas):
+        name = f"replica-{number}"
+        pipes[name], theirs = context.Pipe(duplex=False)
+        process = context.Process(target=run_replica, args=(plan, name, ready, theirs))
+        process.start()
+        theirs.close()
+        processes.append(process)
+    try:
+        ready.wait(60)
+        if during is not None:
+            during()
+        return {name: pipe.recv() for name, pipe in pipes.items()}
+    finally:
+        for process in processes:
+            process.join(plan.seconds + 60)
+            process.kill()
+
+
+def script_calls(server: RedisServer) -> int:
+    """How often scripts were run since the server started."""
+    with redis_sync.Redis(port=server.port) as client:
+        stats: Any = client.info("commandstats")
+    return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "eval"))
+
+
+def main() -> None:
+    """Run what the command line says and print its table as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--threads", action="store_const", const="threads", dest="kind")
+    parser.add_argument("--sorted-set", action="store_const", const="sorted-set", dest="kind")
+    parser.add_argument("--kill", action="store_true")
+    parser.add_argument("--limit", default="100/2s")
+    parser.add_argument("--seconds", type=float, default=15)
+    parser.add_argument("--replicas", type=int, default=4)
+    parser.add_argument("--tasks", type=int, default=25)
+    parser.add_argument("--guard", type=float)
+    options = parser.parse_args()
+    (limit,) = Limit.parse(options.limit)
+    with RedisServer() as server, StrictUpstream(limit.count, limit.period) as upstream:
+        plan = Plan(
+            upstream.url,
+            server.url,
+            limit,
+            options.seconds,
+            options.tasks,
+            options.replicas,
+            options.guard,
+            options.kind or "async",
+        )
+        calls = [0]
+        away = [0.0, 0.0]
+
+        def kill_and_restart() -> None:
+            time.sleep(options.seconds / 3)
+            calls[0] = script_calls(server)
+            server.kill()
+            away[0] = time.monotonic()
+            time.sleep(options.seconds / 3)
+            server.restart()
+            away[1] = time.monotonic()
+
+        tallies = run_fleet(plan, kill_and_restart if options.kill else None)
+        report = upstream.report()
+        total = calls[0] + script_calls(server)
+        admitted = [arrival.at for arrival in report.arrivals if arrival.admitted]
+        begin = min(admitted)
+        bursts = math.ceil(options.seconds / limit.period)
+        within = sum(at < begin + options.seconds for at in admitted)
+        print(
+            json.dumps(
+                {
+                    "kind": plan.kind,
+                    "sent": report.sent,
+                    "refused (429)": report.refused,
+                    "most in any window": f"{report.most_in_any_window()} of {limit.count}",
+                    "quota used": round(within / (limit.count * bursts), 3),
+                    "spread departure to arrival, ms": round(report.spread() * 1000, 2),
+                    "script calls per request": round(total / max(report.sent, 1), 3),
+                    "endings": dict(sum((t.statuses for t in tallies.values()), Counter())),
+                    "sources": dict(sum((t.sources for t in tallies.values()), Counter())),
+                    "longest request, s": round(max(t.longest for t in tallies.values()), 2),
+                    "per replica": {
+                        name: r.admitted for name, r in sorted(report.by_replica().items())
+                    },
+                    **(_phases(admitted, away, limit) if options.kill else {}),
+                },
+                indent=2,
+            )
+        )
+
+
+def _phases(admitted: list[float], away: list[float], limit: Limit) -> dict[str, Any]:
+    first, last = min(admitted), max(admitted)
+    edges = {
+        "up": (first, away[0]),
+        "away": (away[0], away[1]),
+        "back": (away[1], last),
+    }
+    return {
+        "quota used by phase": {
+            name: round(
+                sum(begin <= at < end for at in admitted)
+                / (limit.count * (end - begin) / limit.period),
+                3,
+            )
+            for name, (begin, end) in edges.items()
+        }
+    }
+
+
+if __name__ == "__main__":
+    main()

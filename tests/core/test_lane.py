@@ -1,0 +1,458 @@
+"""The lane, step by step in virtual time."""
+
+from __future__ import annotations
+
+from quotaclient._core.ask import NEVER, Answer, Ask, GiveBack, Permit, Refusal, Ticket
+from quotaclient._core.lane import CHECK_AHEAD, FRESH, MOST_AT_ONCE, Lane, Sleep, default_guard
+from quotaclient._core.limits import Limit
+from quotaclient._core.queue import SLACK, Refused, Undecided, Waiter
+
+SECOND = 1_000_000
+LIMIT = Limit(10, 10)
+
+
+def a_lane(*limits: Limit, guard: int | None = 0) -> Lane:
+    return Lane("key", limits or (LIMIT,), "name", guard)
+
+
+def enter(
+    lane: Lane, max_wait: int | None = None, costs: tuple[int, ...] = (1,), priority: int = 0
+) -> Waiter:
+    """Someone comes at 0."""
+    return lane.enter(costs, max_wait, priority)
+
+
+def permit(at: int, costs: tuple[int, ...] = (1,), expires: int = NEVER, source: str = "") -> Permit:
+    ticket = Ticket("store" if source == "store" else "local", (1,), at, at, at)
+    return Permit(at, expires, costs, ticket)
+
+
+def answered(lane: Lane, *permits: Permit, now: int = 0, **more: object) -> None:
+    lane.told(Answer("local", now, left=(5,), permits=permits, **more), now)  # type: ignore[arg-type]
+    lane.settle(now)
+
+
+def asked(lane: Lane, now: int = 0) -> Ask:
+    lane.settle(now)
+    step = lane.act(now)
+    assert isinstance(step, Ask), step
+    return step
+
+
+def sleeps(lane: Lane, now: int = 0) -> int | None:
+    lane.settle(now)
+    step = lane.act(now)
+    assert isinstance(step, Sleep), step
+    return step.until
+
+
+def rests(lane: Lane, now: int = 0) -> bool:
+    lane.settle(now)
+    return lane.act(now) is None
+
+
+def test_one_ask_serves_all_who_wait() -> None:
+    """Who comes while the store is asked waits for that; one ask is for all, equal ones grouped."""
+    lane = a_lane()
+    enter(lane)
+    assert [group[:2] for group in asked(lane).groups] == [(1, (1,))]
+    others = [enter(lane), enter(lane), enter(lane, costs=(4,))]
+    assert sleeps(lane) is None
+    answered(lane, permit(0))
+    assert [group[:2] for group in asked(lane).groups] == [(2, (1,)), (1, (4,))]
+    answered(lane, permit(0), permit(0), permit(0, (4,)))
+    assert all(isinstance(waiter.outcome, Permit) for waiter in others)
+    assert lane.idle
+    assert lane.left == (5,)
+
+
+def test_an_ask_is_bounded() -> None:
+    """Ten thousand who wait are asked for a thousand at a time."""
+    lane = a_lane()
+    for _ in range(10_000):
+        enter(lane)
+    assert asked(lane).groups == ((MOST_AT_ONCE, (1,), 0),)
+
+
+def test_reservations_go_out_in_time_and_order() -> None:
+    """A permit for later goes to the first in line when its time has come, not before."""
+    lane = a_lane()
+    first, second = enter(lane), enter(lane)
+    asked(lane)
+    answered(lane, permit(300), permit(200))
+    assert sleeps(lane) == 200
+    lane.settle(200)
+    assert isinstance(first.outcome, Permit)
+    assert first.outcome.at == 200
+    assert second.waiting
+    assert sleeps(lane, 201) == 300
+
+
+def test_higher_priority_goes_first() -> None:
+    """The next permit is for the highest priority, then for who came first."""
+    lane = a_lane()
+    low = enter(lane)
+    asked(lane)
+    high = enter(lane, priority=5)
+    answered(lane, permit(0))
+    assert high.outcome is not None
+    assert low.waiting
+    again = enter(lane, priority=5)
+    asked(lane)
+    answered(lane, permit(0))
+    assert again.outcome is not None
+    assert low.waiting
+
+
+def test_a_cancelled_waiters_permit_goes_to_the_next() -> None:
+    """Who leaves leaves the permit to the line, also one that was just handed out."""
+    lane = a_lane()
+    first, second, third = enter(lane), enter(lane), enter(lane)
+    asked(lane)
+    answered(lane, permit(0), permit(100), permit(200))
+    lane.leave(first, 10)
+    lane.settle(10)
+    assert isinstance(second.outcome, Permit)
+    assert second.outcome.at == 0
+    lane.leave(third, 20)
+    ask = asked(lane, 20)
+    assert sorted(returned.ticket.at for returned in ask.returns) == [100, 200]
+    assert not ask.groups
+    lane.leave(second, 30)
+    lane.leave(second, 30)
+
+
+def test_a_refused_waiter_leaves_nothing() -> None:
+    """Who was turned away has nothing to pass on."""
+    lane = a_lane()
+    waiter = enter(lane, max_wait=5)
+    asked(lane)
+    answered(lane, refusal=Refusal(90, 0))
+    assert waiter.outcome == Refused(Refusal(90, 0), "local")
+    lane.leave(waiter, 6)
+    assert rests(lane, 6)
+
+
+def test_a_refusal_is_for_those_who_cannot_wait() -> None:
+    """A refusal turns away whose deadline comes before it; the others stay in line."""
+    lane = a_lane()
+    hasty = enter(lane, max_wait=50)
+    assert asked(lane).max_wait == 50
+    patient = enter(lane)
+    answered(lane, refusal=Refusal(90, 0))
+    assert hasty.outcome is not None
+    assert patient.waiting
+    assert asked(lane).max_wait is None
+
+
+def test_what_cannot_fit_is_refused_at_once() -> None:
+    """With a reservation in hand the lane knows who cannot be in time, and says when."""
+    lane = a_lane(Limit(2, 10))
+    for _ in range(3):
+        enter(lane)
+    asked(lane)
+    answered(lane, permit(4 * SECOND))  # a place in line for the first, nothing for the others
+    fits = enter(lane, max_wait=15 * SECOND)
+    hopeless = enter(lane, max_wait=15 * SECOND)
+    lane.settle(0)
+    assert fits.waiting
+    assert hopeless.outcome == Refused(Refusal(24 * SECOND, 0), "local")
+
+
+def test_a_whole_period_may_pass_at_once() -> None:
+    """The bound counts whole periods only: what fits into one may go together."""
+    lane = a_lane(Limit(100, 2))
+    for _ in range(80):
+        enter(lane)
+    asked(lane)
+    answered(lane, permit(SECOND))
+    waiter = enter(lane, max_wait=SECOND + 1)
+    lane.settle(0)
+    assert waiter.waiting
+
+
+def test_its_own_reservation_decides_for_a_waiter() -> None:
+    """Who is to get a permit that is in hand is judged by its time."""
+    lane = a_lane()
+    for _ in range(3):
+        enter(lane)
+    late, early = enter(lane, max_wait=99), enter(lane, max_wait=101, priority=1)
+    asked(lane)
+    answered(lane, *(permit(at) for at in (10, 20, 30, 100, 110)))
+    assert late.outcome == Refused(Refusal(100, 0), "local")
+    assert early.waiting
+
+
+def test_the_deadline_passes() -> None:
+    """Who waited in vain is turned away at the deadline, after the store has been heard."""
+    lane = a_lane()
+    waiter = enter(lane, max_wait=50)
+    assert asked(lane, 60).max_wait == 0  # late, but nobody has asked for it yet
+    lane.settle(70)
+    assert waiter.waiting
+    enter(lane)
+    answered(lane, permit(SECOND), now=80)
+    lane.settle(80)
+    assert waiter.outcome == Refused(Refusal(SECOND, 0), "local")
+
+
+def test_a_deadline_wakes_the_lane() -> None:
+    """Without a permit in hand the next deadline is when to look again."""
+    lane = a_lane()
+    enter(lane)
+    hasty = enter(lane, max_wait=500)
+    asked(lane)
+    answered(lane, permit(400))
+    lane.leave(hasty, 0)
+    enter(lane, max_wait=300)
+    assert sleeps(lane) == 400
+    patient = enter(lane, max_wait=5 * SECOND)
+    enter(lane)
+    assert sleeps(lane, 10) == 400
+    assert patient.waiting
+
+
+def test_a_surplus_goes_back() -> None:
+    """A permit covers a smaller request, and what is over goes back with the next ask."""
+    lane = a_lane()
+    big = enter(lane, costs=(5,))
+    small = enter(lane, costs=(2,))
+    asked(lane)
+    lane.leave(big, 0)
+    answered(lane, permit(0, (5,)), permit(7, (2,)))
+    assert isinstance(small.outcome, Permit)
+    assert small.outcome.costs == (2,)
+    returns = asked(lane).returns
+    assert [(returned.ticket.at, returned.costs) for returned in returns] == [(0, (3,)), (7, (2,))]
+
+
+def test_a_permit_that_covers_nobody_goes_back() -> None:
+    """A permit too small for all who wait is given back, and they are asked for."""
+    lane = a_lane()
+    enter(lane, costs=(5,))
+    asked(lane)
+    answered(lane, permit(0, (2,)))
+    ask = asked(lane)
+    assert ask.returns[0].costs == (2,)
+    assert ask.groups == ((1, (5,), 0),)
+
+
+def test_expired_permits_are_not_handed_out() -> None:
+    """A permit that waited past its expiry goes back."""
+    lane = a_lane()
+    waiter = enter(lane)
+    asked(lane)
+    answered(lane, permit(50, expires=60))
+    lane.settle(61)
+    assert waiter.waiting
+    assert asked(lane, 61).returns[0].ticket.at == 50
+
+
+def test_permits_that_arrive_expired_widen_the_guard() -> None:
+    """When the way to the store is longer than the guard, the guard grows, up to half a period."""
+    lane = a_lane(Limit(10, 1), guard=200_000)
+    for guard in (400_000, 500_000, 500_000):
+        enter(lane)
+        asked(lane)
+        answered(lane, permit(0, expires=5), now=10)
+        assert lane.guard == guard
+        assert asked(lane, 10).guard == guard
+        lane.lost()
+
+
+def test_a_permit_that_is_passed_on() -> None:
+    """A permit that its request did not use serves the next while it lasts, else goes back."""
+    lane = a_lane()
+    waiter = enter(lane)
+    asked(lane)
+    lane.pass_on(permit(0, expires=10), 10)
+    lane.pass_on(permit(0, expires=10), 11)
+    lane.settle(10)
+    assert isinstance(waiter.outcome, Permit)
+    answered(lane, now=11)
+    assert len(asked(lane, 11).returns) == 1
+
+
+def test_an_exchanged_permit_asks_at_once() -> None:
+    """Who lost a permit to time stands in front, and is asked for even with a place in line."""
+    lane = a_lane()
+    enter(lane)
+    enter(lane)
+    asked(lane)
+    answered(lane, permit(5 * SECOND))
+    assert sleeps(lane, 10) == 5 * SECOND
+    lane.give_back(permit(0))
+    front = lane.enter((1,), 9 * SECOND, 0, in_front=True)
+    ask = asked(lane, 10)
+    assert (len(ask.returns), ask.groups) == (1, ((2, (1,), 0),))
+    answered(lane, permit(10), now=20)
+    assert isinstance(front.outcome, Permit)
+
+
+def test_with_a_place_in_line_nothing_more_is_asked() -> None:
+    """A reservation beyond the horizon is the lane's place: newcomers wait behind it."""
+    lane = a_lane()
+    enter(lane)
+    asked(lane)
+    answered(lane, permit(5 * SECOND))
+    enter(lane)
+    assert sleeps(lane, 10) == 5 * SECOND
+
+
+def test_within_the_horizon_newcomers_are_asked_for() -> None:
+    """Near reservations do not keep a newcomer from asking."""
+    lane = a_lane()
+    enter(lane)
+    asked(lane)
+    answered(lane, permit(SECOND // 2))
+    enter(lane)
+    assert asked(lane, 10).groups == ((1, (1,), 0),)
+
+
+def test_a_hold_overtakes_reservations() -> None:
+    """Permits from before the end of a hold go back, and who waited for them is asked for anew."""
+    lane = a_lane()
+    waiters = [enter(lane), enter(lane)]
+    asked(lane)
+    answered(lane, permit(100), permit(900))
+    lane.hold(500)
+    lane.hold(300)
+    assert lane.held_for(100) == 400
+    ask = asked(lane, 10)
+    assert [returned.ticket.at for returned in ask.returns] == [100]
+    assert ask.groups == ((1, (1,), 0),)
+    assert all(waiter.waiting for waiter in waiters)
+    lane.pass_on(permit(20), 30)
+    assert not lane.idle
+
+
+def test_a_hold_refuses_whom_it_outlasts() -> None:
+    """A known hold turns away at once who would not wait for its end, and names no limit."""
+    lane = a_lane()
+    lane.hold(500)
+    waiter = enter(lane, max_wait=100)
+    lane.settle(0)
+    assert waiter.outcome == Refused(Refusal(500, None), "local")
+
+
+def test_a_store_answer_brings_its_hold() -> None:
+    """A hold that another replica heard comes with any answer."""
+    lane = a_lane()
+    enter(lane)
+    asked(lane)
+    answered(lane, permit(100), hold=700)
+    assert asked(lane).returns[0].ticket.at == 100
+
+
+def test_old_permits_are_checked_before_they_go() -> None:
+    """A permit of Redis that waited over half a second is checked, a little before it is due."""
+    lane = a_lane()
+    waiter = enter(lane)
+    asked(lane)
+    due = FRESH + 200_000
+    answered(lane, permit(due, source="store"))
+    assert sleeps(lane) == due - CHECK_AHEAD
+    check = asked(lane, due - CHECK_AHEAD)
+    assert not check.groups
+    assert sleeps(lane, due) is None  # it is due, but not before the answer
+    lane.told(Answer("store", due - CHECK_AHEAD), due + 1)
+    lane.settle(due + 1)
+    assert isinstance(waiter.outcome, Permit)
+
+
+def test_fresh_permits_and_those_of_this_process_are_not_checked() -> None:
+    """No check for what waited shortly, or for windows in which nobody else speaks."""
+    for one in (permit(FRESH, source="store"), permit(9 * SECOND)):
+        lane = a_lane()
+        enter(lane)
+        asked(lane)
+        answered(lane, one)
+        assert sleeps(lane) == one.at
+
+
+def test_an_outage_settles_who_has_no_permit() -> None:
+    """When nothing may decide, who has no permit in hand is told why."""
+    lane = a_lane()
+    first = enter(lane)
+    asked(lane)
+    answered(lane, permit(SECOND // 2))
+    second = enter(lane)
+    asked(lane)
+    answered(lane, outage="away")
+    assert first.waiting
+    assert second.outcome == Undecided("away")
+
+
+def test_an_empty_handed_answer_is_no_reason_to_spin() -> None:
+    """A store that grants nothing and refuses nothing is asked again a little later."""
+    lane = a_lane()
+    enter(lane)
+    asked(lane)
+    answered(lane)
+    assert sleeps(lane) == CHECK_AHEAD
+    assert asked(lane, CHECK_AHEAD)
+
+
+def test_what_an_answer_holds_back_is_given_back() -> None:
+    """Permits that an answer could not pass on go back with the next ask."""
+    lane = a_lane()
+    enter(lane)
+    asked(lane)
+    returned = GiveBack(Ticket("store", (1,), 7, 7, 7), (1,))
+    answered(lane, permit(0), returned=(returned,))
+    assert asked(lane).returns == (returned,)
+
+
+def test_a_lost_ask_is_asked_again() -> None:
+    """An ask whose asker was killed is not waited for."""
+    lane = a_lane()
+    enter(lane)
+    asked(lane)
+    lane.lost()
+    assert asked(lane).groups
+
+
+def test_closing_gives_back_what_is_in_hand() -> None:
+    """A clean end returns reservations; with nothing in hand there is nothing to say."""
+    lane = a_lane()
+    enter(lane)
+    asked(lane)
+    answered(lane, permit(400))
+    ask = lane.surrender(0)
+    assert ask is not None
+    assert ask.returns[0].ticket.at == 400
+    assert a_lane().surrender(0) is None
+
+
+def test_gone_waiters_do_not_pile_up() -> None:
+    """Entries of those who left are dropped, in the line and among the deadlines."""
+    lane = a_lane()
+    enter(lane, max_wait=90 * SECOND)
+    asked(lane)
+    for _ in range(10 * SLACK):
+        lane.leave(enter(lane, max_wait=80 * SECOND), 0)
+    queue = lane._queue
+    assert len(queue) == 1
+    assert len(queue._deadlines) <= SLACK + 3
+    assert sum(len(line.waiters) for line in queue._lines.values()) <= SLACK + 3
+
+
+def test_default_guard() -> None:
+    """1 % of the shortest period, within 50-500 ms and a tenth of the period."""
+    assert default_guard((Limit(1, 2), Limit(1, 60))) == 50_000
+    assert default_guard((Limit(1, 20),)) == 200_000
+    assert default_guard((Limit(1, 86_400),)) == 500_000
+    assert default_guard((Limit(1, 0.1),)) == 10_000
+
+
+def test_lanes_tell_what_they_hold() -> None:
+    """A lane's repr shows who waits and what is in hand."""
+    lane = a_lane()
+    enter(lane)
+    enter(lane)
+    asked(lane)
+    answered(lane, permit(400))
+    assert repr(lane) == "<Lane waiting=2 in_hand=[400] returns=0 asking=False held=0>"
+    assert lane.has_reservations
+    assert lane.first_waiting is not None
+    assert lane.key == lane.look.key == "key"
