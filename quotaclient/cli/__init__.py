@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
-    from quotaclient.cli.demo import Plan, run  # noqa: PLC0415 - brings httpx and redis
+    from quotaclient.cli.demo import Plan, run  # brings httpx and redis
 
     return run(
         Plan(
@@ -122,13 +122,13 @@ def _seconds(text: str) -> float:
 
 
 def _limit(text: str) -> Limit:
-    from quotaclient._core.limits import InvalidLimit, Limit  # noqa: PLC0415
+    from quotaclient._core.limits import InvalidLimit, Limit
 
     try:
         limits = Limit.parse(text)
     except InvalidLimit as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-    if len(limits) > 1:
+    if len(limits) != 1:
         raise argparse.ArgumentTypeError(
             f'{text!r} is more than one limit: the demo shows one, for example --limit "100/2s"'
         )

@@ -80,7 +80,7 @@ def _conclude(outcome: Outcome, plan: Plan) -> int:
     """The table, the picture, the verdict and the exit code that goes with it."""
     print(f"\n{table(outcome)}\n")
     if plan.plot is not None:
-        from quotaclient.cli.plot import draw  # noqa: PLC0415 - brings matplotlib
+        from quotaclient.cli.plot import draw  # an extra
 
         draw(outcome, plan.plot)
         print(f"The picture is in {plan.plot}.")
@@ -113,6 +113,7 @@ class _Play:
         self._signals = signals
         self._begin = 0.0
         self._phases: list[tuple[str, float]] = []  # names and when they began
+        self._noted = set[str]()  # in this phase
         self._calls = 0
 
     def perform(self) -> Outcome:
@@ -151,6 +152,7 @@ class _Play:
     def _play(self, name: str, until: float | None = None) -> None:
         """One phase, up to so many seconds after the beginning; None: until all are done."""
         self._phases.append((name, monotonic()))
+        self._noted.clear()
         last = until is None
         end = self._begin + (self._plan.seconds + _END_DEADLINE if until is None else until)
         while self._fleet.running and (left := end - monotonic()) > 0:
@@ -163,8 +165,10 @@ class _Play:
     def _listen(self, timeout: float) -> None:
         notes = self._fleet.listen(timeout)
         self._signals.check()  # first: what ended a replica may have been meant for all of us
-        for note in notes:
-            self._say(note)
+        for name, note in notes:
+            if note not in self._noted:  # the first says it for all
+                self._noted.add(note)
+                self._say(f"{name}: {note}")
 
     def _say(self, text: str) -> None:
         self._view.say(f"{monotonic() - self._begin:6.1f} s  {text}")
@@ -205,6 +209,7 @@ class _Play:
 
 def _script_calls(url: str) -> int:
     """How many scripts this Redis has run since its start."""
-    with redis.Redis.from_url(url) as client:
-        stats: Any = client.info("commandstats")
+    client: Any = redis.from_url(url)
+    with client:
+        stats: dict[str, dict[str, int]] = client.info("commandstats")
     return sum(stats.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("evalsha", "eval"))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from multiprocessing import get_context, resource_tracker
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from types import FrameType
 from typing import Self
 
@@ -100,14 +100,14 @@ class Fleet:
         for replica in self._replicas:
             replica.go(seconds)
 
-    def listen(self, timeout: float) -> list[str]:
-        """Take the reports that come within `timeout` seconds, and return the notes in them.
+    def listen(self, timeout: float) -> list[tuple[str, str]]:
+        """Take the reports that come within `timeout` seconds; return who noted what in them.
 
         Raises ReplicaLost when a replica has ended without being done.
         """
-        at_work = {r.pipe: r for r in self._replicas if not r.progress.done}
-        heard = [at_work[pipe] for pipe in wait(list(at_work), timeout) if pipe in at_work]
-        return [note for replica in heard for note in replica.hear()]
+        at_work = [replica for replica in self._replicas if not replica.progress.done]
+        heard = wait([replica.pipe for replica in at_work], timeout)
+        return [note for replica in at_work if replica.pipe in heard for note in replica.hear()]
 
     def _end(self) -> None:
         for replica in self._replicas:
@@ -136,13 +136,13 @@ class _Replica:
         except OSError:
             raise self._lost() from None
 
-    def hear(self) -> list[str]:
+    def hear(self) -> list[tuple[str, str]]:
         try:
             self.progress = self.pipe.recv()
         except (EOFError, OSError):
             raise self._lost() from None
         self.ready = True
-        return [f"{self._name}: {note}" for note in self.progress.notes]
+        return [(self._name, note) for note in self.progress.notes]
 
     def end(self) -> None:
         """Await the end of a replica that is done, or kill it: it holds nothing but sockets."""
@@ -163,7 +163,7 @@ class _Replica:
 
 
 @contextmanager
-def _sigint_blocked() -> Iterator[None]:
+def _sigint_blocked() -> Generator[None]:
     """Processes started inside keep SIGINT blocked: the terminal's Ctrl-C is ours to obey.
 
     From their first instruction on, so that none prints a traceback out of its imports. A Ctrl-C

@@ -32,9 +32,11 @@ class LiveView:
         self._live.stop()
 
     def say(self, text: str) -> None:
+        """Print lines that stay, above the table."""
         console.print(Text(text))  # as Text: no brackets in it are markup
 
     def show(self, scene: Scene) -> None:
+        """Draw the table anew, some times a second."""
         if scene.elapsed >= self._next:
             self._next = scene.elapsed + _INTERVAL
             self._live.update(_table(scene), refresh=True)

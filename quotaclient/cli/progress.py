@@ -6,6 +6,7 @@ A view is a context manager with two verbs: `say` prints lines that stay, `show`
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor
@@ -19,6 +20,8 @@ SOURCES = {
     "share": "own share",
     "local": "own window",
 }
+
+_MOST_IN_LINE = 8  # replicas whose figures stand side by side in a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +60,11 @@ class LineView:
         return
 
     def say(self, text: str) -> None:
+        """Print lines that stay."""
         print(text, flush=True)
 
     def show(self, scene: Scene) -> None:
+        """Print a line, once a second."""
         if scene.elapsed >= self._next:
             self._next = floor(scene.elapsed) + 1
             self.say(_line(scene))
@@ -67,25 +72,40 @@ class LineView:
 
 def _line(scene: Scene) -> str:
     replicas = scene.replicas
-    width = len(str(max(replica.sent for replica in replicas)))
-    sources = [SOURCES[replica.source] for replica in replicas]
     return "  ".join(
         (
             f"{floor(scene.elapsed):4} s",
             f"{scene.phase:10}",
-            f"sent {' '.join(f'{replica.sent:{width}}' for replica in replicas)}",
-            f"waiting {' '.join(str(replica.waiting) for replica in replicas)}",
-            f"429 {' '.join(str(replica.refused) for replica in replicas)}",
-            ", ".join(sources[:1] if len(set(sources)) == 1 else sources),
+            f"sent {_numbers([replica.sent for replica in replicas])}",
+            f"waiting {_numbers([replica.waiting for replica in replicas])}",
+            f"429 {_numbers([replica.refused for replica in replicas])}",
+            _sources([SOURCES[replica.source] for replica in replicas]),
         )
     )
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    """One for each replica where they fit in a line, else their sum."""
+    if len(numbers) > _MOST_IN_LINE:
+        return f"{sum(numbers)} in all"
+    width = len(str(max(numbers)))
+    return " ".join(f"{number:{width}}" for number in numbers)
+
+
+def _sources(sources: Sequence[str]) -> str:
+    """One for all where they agree, else one for each or how many have each."""
+    if len(set(sources)) == 1:
+        return sources[0]
+    if len(sources) > _MOST_IN_LINE:
+        return ", ".join(f"{count} {source}" for source, count in Counter(sources).items())
+    return ", ".join(sources)
 
 
 def best_view() -> View:
     """The live table where stdout is a terminal that can show one and rich is installed."""
     if sys.stdout.isatty():
         try:
-            from quotaclient.cli.live import LiveView, console  # noqa: PLC0415 - rich is an extra
+            from quotaclient.cli.live import LiveView, console  # rich is an extra
         except ImportError:
             return LineView()
         if console.is_terminal and not console.is_dumb_terminal:

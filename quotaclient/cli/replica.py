@@ -6,6 +6,7 @@ import asyncio
 import logging
 from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from multiprocessing.connection import Connection
 from time import monotonic
 
@@ -110,7 +111,7 @@ class _Replica:
         if response.is_success:
             self._sent += 1
             self._by_redis += decision.source == "store"
-        elif response.status_code == httpx.codes.TOO_MANY_REQUESTS:
+        elif response.status_code == HTTPStatus.TOO_MANY_REQUESTS:
             self._refused += 1
         else:
             self._failed(f"the upstream answered {response.status_code}")

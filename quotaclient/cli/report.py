@@ -50,7 +50,9 @@ def table(outcome: Outcome) -> str:
     limit, everything = outcome.limit, outcome.upstream
     by_replica = everything.by_replica()
     nothing = Report(limit.count, limit.period, ())
-    rows = [("", "requests", "429", "errors", f"most in any {limit.period:g} s", "quota used")]
+    rows: list[tuple[str, ...]] = [
+        ("", "requests", "429", "errors", f"most in any {limit.period:g} s", "quota used")
+    ]
     for number, progress in enumerate(outcome.replicas, 1):
         own = by_replica.get(str(number), nothing)
         rows.append(_row(f"replica {number}", own, outcome.span, str(progress.errors)))
@@ -69,7 +71,9 @@ def failures(outcome: Outcome) -> list[str]:
     if report.refused:
         found.append(f"{report.refused} of {report.sent} requests were answered 429.")
     if most > limit.count:
-        found.append(f"{most} requests arrived in one stretch of {limit.period:g} s: limit {limit}.")
+        found.append(
+            f"{most} requests arrived in one stretch of {limit.period:g} s: limit {limit}."
+        )
     if not report.sent:
         found.append("No request was sent.")
     return found

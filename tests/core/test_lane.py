@@ -22,7 +22,9 @@ def enter(
     return lane.enter(costs, max_wait, priority)
 
 
-def permit(at: int, costs: tuple[int, ...] = (1,), expires: int = NEVER, source: str = "") -> Permit:
+def permit(
+    at: int, costs: tuple[int, ...] = (1,), expires: int = NEVER, source: str = ""
+) -> Permit:
     ticket = Ticket("store" if source == "store" else "local", (1,), at, at, at)
     return Permit(at, expires, costs, ticket)
 

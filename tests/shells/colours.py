@@ -10,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from inspect import isawaitable
 from typing import Any, Self
@@ -121,7 +121,7 @@ class Threads(Colour):
         return trace
 
     def body(self, *parts: bytes) -> Iterator[bytes]:
-        return iter(parts)
+        yield from parts
 
 
 class Loop(Colour):
@@ -220,8 +220,6 @@ class SomeClient:
         """The response of `client.stream` and what its body was, read piece by piece."""
         context = self.inner.stream(method, url, **kwargs)
         function = _read_all if hasattr(context, "__enter__") else _aread_all
-        # httpx's stream is made by @asynccontextmanager, which has both kinds of methods absent
-        # from the other colour.
         result: tuple[httpx.Response, bytes] = self.colour.call(function, context)
         return result
 
@@ -339,6 +337,3 @@ class Recording(httpx.BaseTransport, httpx.AsyncBaseTransport):
 
     async def __aexit__(self, *exc_info: Any) -> None:
         self.calls.append("exit")
-
-
-Manager = AbstractContextManager[Any]

@@ -1,0 +1,136 @@
+"""What one replica sent, and what it may send alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from quotaclient._core.account import Account, window_name
+from quotaclient._core.ask import SECOND, Answer, Ask, GiveBack, Group, localize
+from quotaclient._core.limits import Limit
+from quotaclient._core.share import NoShare, OwnAccount, divided, narrowed
+
+LIMIT = Limit(12, 10)
+
+
+def an_ask(requests: int = 1, cost: int = 1, **more: object) -> Ask:
+    groups = (Group(requests, (cost,)),) if requests else ()
+    return Ask("key", (LIMIT,), "lane", 0, groups, **more)  # type: ignore[arg-type]
+
+
+def shares(ask: Ask, replicas: int = 4) -> tuple[Limit, ...]:
+    limits = divided(ask, replicas)
+    assert not isinstance(limits, NoShare)
+    return limits
+
+
+def test_the_limit_is_divided_and_rounded_down() -> None:
+    """All shares together stay within the limit."""
+    assert divided(an_ask(), 4) == (Limit(3, 10),)
+    assert divided(an_ask(), 5) == (Limit(2, 10),)
+    assert divided(an_ask(requests=0), 12) == (Limit(1, 10),)
+
+
+def test_no_share_says_why() -> None:
+    """Without a number of replicas, or with less than a unit for each, nobody sends alone."""
+    for ask, replicas, why in (
+        (an_ask(), None, "pass replicas="),
+        (an_ask(), 13, "one of 13 replicas may send 0 of 12/10s"),
+        (an_ask(cost=4), 4, "a cost of 4"),
+    ):
+        none = divided(ask, replicas)
+        assert isinstance(none, NoShare)
+        assert why in none.reason
+
+
+def granted_by_store(own: OwnAccount, store: Account, ask: Ask, now: int) -> Answer:
+    answer = localize(ask, store.reserve(ask, now), "store", now, now)
+    own.record(ask, answer.permits, now)
+    own.told(ask, answer, now)
+    return answer
+
+
+def test_the_share_is_warm() -> None:
+    """What the store granted to this replica counts in its share from the start."""
+    own, store = OwnAccount(), Account()
+    granted_by_store(own, store, an_ask(2), 0)
+    answer = own.share(an_ask(5), shares(an_ask()), SECOND)
+    assert [permit.at for permit in answer.permits] == [SECOND, 10 * SECOND]
+    assert answer.source == "share"
+
+
+def test_only_what_the_share_granted_is_owed() -> None:
+    """A store that kept its record is told the sends of the outage, no others."""
+    own, store = OwnAccount(), Account()
+    first = granted_by_store(own, store, an_ask(2), SECOND)
+    own.share(an_ask(1), shares(an_ask()), 2 * SECOND)
+    debts = own.debts(an_ask(), first.generations, 3 * SECOND)
+    assert [(sent.ago, sent.units) for sent in debts] == [(SECOND, 1)]
+
+
+def test_a_store_that_lost_its_record_is_told_all() -> None:
+    """A record of another life, or none, counts nothing of ours."""
+    own, store = OwnAccount(), Account()
+    granted_by_store(own, store, an_ask(2), SECOND)
+    own.share(an_ask(1), shares(an_ask()), 2 * SECOND)
+    for generations in ((0,), (77,)):
+        debts = own.debts(an_ask(), generations, 3 * SECOND)
+        assert [(sent.ago, sent.units) for sent in debts] == [(2 * SECOND, 2), (SECOND, 1)]
+
+
+def test_debts_are_paid_once() -> None:
+    """What an ask told the store is owed no more; an ask that told nothing changes nothing."""
+    own = OwnAccount()
+    own.share(an_ask(1), shares(an_ask()), SECOND)
+    own.told(an_ask(), Answer("store", SECOND, generations=(5,)), SECOND)
+    sent = own.debts(an_ask(), (5,), 2 * SECOND)
+    assert sent
+    own.told(an_ask(sent=sent), Answer("store", SECOND, generations=(5,), hold=9), SECOND)
+    assert not own.debts(an_ask(), (5,), 2 * SECOND)
+    assert own.hold == 9
+    assert own.told_at == SECOND
+
+
+def test_permits_that_were_not_used_are_taken_back() -> None:
+    """A permit that comes back frees the share, and is owed to nobody."""
+    own, store = OwnAccount(), Account()
+    by_store = granted_by_store(own, store, an_ask(1), SECOND).permits[0]
+    by_share = own.share(an_ask(1), shares(an_ask()), 2 * SECOND).permits[0]
+    assert own.has_sent(an_ask(), 3 * SECOND)
+    returns = tuple(GiveBack(permit.ticket, permit.costs) for permit in (by_store, by_share))
+    own.take_back((*returns, GiveBack(by_store.ticket, (0,))), (LIMIT,), 3 * SECOND)
+    assert not own.has_sent(an_ask(), 3 * SECOND)
+    assert not own.debts(an_ask(), (1,), 3 * SECOND)
+
+
+def test_a_plan_books_nothing() -> None:
+    """What the share would grant is told without being booked."""
+    own = OwnAccount()
+    plan = own.plan(an_ask(5), shares(an_ask()), SECOND)
+    assert [(grant.requests, grant.at) for grant in plan.grants] == [(3, SECOND), (1, 11 * SECOND)]
+    assert not own.has_sent(an_ask(), SECOND)
+    assert narrowed(an_ask(5), plan).groups == (Group(3, (1,), 0), Group(1, (1,), 10 * SECOND))
+
+
+def test_of_the_stores_permits_the_share_admits_its_part() -> None:
+    """While the fleet returns, a permit must suit both; the others go back at once."""
+    own, store = OwnAccount(), Account()
+    limits = shares(an_ask())
+    ask = replace(an_ask(5), guard=0)
+    answer = localize(ask, store.reserve(ask, SECOND), "store", SECOND, SECOND)
+    kept = own.admit(ask, answer, limits, SECOND)
+    assert len(kept.permits) == 3
+    assert [returned.ticket for returned in kept.returned] == [
+        permit.ticket for permit in answer.permits[3:]
+    ]
+    free = replace(ask, groups=(Group(1, (0,)),))
+    answer = localize(free, store.reserve(free, SECOND), "store", SECOND, SECOND)
+    assert len(own.admit(free, answer, limits, SECOND).permits) == 1
+    assert own.share(free, limits, SECOND).permits
+    own.plan(free, limits, SECOND)
+
+
+def test_windows_have_no_count_in_their_name() -> None:
+    """A share draws on the same record as the whole limit."""
+    own = OwnAccount()
+    assert own.window(LIMIT) is own.window(Limit(3, 10))
+    assert window_name(LIMIT) == "requests:sliding:10000000"

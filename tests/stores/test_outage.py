@@ -1,0 +1,332 @@
+"""Redis away and back, with a real one: the share, the prober, and what is told on return."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from inspect import isawaitable
+from typing import Any
+
+import pytest
+
+from quotaclient._core.ask import SECOND, Answer, Ask, GiveBack, Group
+from quotaclient._core.health import LONGEST_BACKOFF
+from quotaclient._core.limits import Limit
+from quotaclient._stores.memory import clock
+from quotaclient._stores.outage import AsyncOutageStore, Fallback, OutageStore, Replica
+from quotaclient._stores.redis import (
+    COMMAND_TIMEOUT,
+    AsyncRedisStore,
+    Connections,
+    RedisStore,
+    StoreDown,
+)
+from quotaclient.testing import RedisServer
+
+LIMIT = Limit(12, 2)
+REPLICAS = 4  # so a share is 3
+
+
+class Async:
+    """An AsyncOutageStore with the face of a sync one, on a loop of its own."""
+
+    def __init__(self, connections: Connections, fallback: Fallback) -> None:
+        self.runner = asyncio.Runner()
+        self.store = self.runner.run(self.made(connections, fallback))
+
+    async def made(self, connections: Connections, fallback: Fallback) -> AsyncOutageStore:
+        return AsyncOutageStore(AsyncRedisStore(connections, "outage"), fallback)
+
+    def close(self) -> None:
+        self.runner.run(self.store.close())
+        self.runner.close()
+
+    def __getattr__(self, verb: str) -> Any:
+        async def call(*args: Any) -> Any:
+            result = getattr(self.store, verb)(*args)
+            return await result if isawaitable(result) else result
+
+        return lambda *args: self.runner.run(call(*args))
+
+
+@pytest.fixture(params=["sync", "async"])
+def colour(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Both colours in turn, each as a process that has just begun."""
+    Replica._everywhere.clear()
+    yield request.param
+    Replica._everywhere.clear()
+
+
+def a_store(
+    colour: str, server: RedisServer, on_outage: Any = "share", replicas: int | None = REPLICAS
+) -> Any:
+    connections = Connections(server.url)
+    fallback = Fallback(connections.server, "outage", replicas, on_outage)
+    if colour == "async":
+        return Async(connections, fallback)
+    return OutageStore(RedisStore(connections, "outage"), fallback)
+
+
+def an_ask(requests: int = 1, **more: Any) -> Ask:
+    groups = (Group(requests, (1,)),) if requests else ()
+    given = {"key": "key", "limits": (LIMIT,), "lane": "a", "guard": 0, "groups": groups}
+    return Ask(**given | {"max_wait": 0} | more)
+
+
+def granted(answer: Answer) -> tuple[str, int]:
+    return answer.source, len(answer.permits)
+
+
+def probe_until_back(store: Any) -> float:
+    """Look until Redis answers again; how many seconds that took."""
+    since = time.monotonic()
+    while store.reserve(an_ask(0)).source != "store":
+        assert time.monotonic() - since < 5
+        time.sleep(0.02)
+    return time.monotonic() - since
+
+
+def test_a_dead_redis_leaves_the_share(colour: str, redis_server: RedisServer) -> None:
+    """Without Redis a replica sends its share, of which its own last sends are a part."""
+    store = a_store(colour, redis_server)
+    assert granted(store.reserve(an_ask(2))) == ("store", 2)
+    redis_server.kill()
+    answer = store.reserve(an_ask(5))
+    assert granted(answer) == ("share", 1)
+    assert answer.refusal is not None
+    assert 1.5 * SECOND < answer.refusal.at - clock() <= 2 * SECOND
+    store.close()
+
+
+def test_a_silent_redis_costs_one_deadline_once(colour: str, redis_server: RedisServer) -> None:
+    """One request pays the command deadline; until the back-off is over nobody else does."""
+    store = a_store(colour, redis_server)
+    store.reserve(an_ask(0))
+    redis_server.freeze()
+    costs = []
+    for _ in range(20):
+        since = time.monotonic()
+        assert store.reserve(an_ask(0)).source == "share"
+        costs.append(time.monotonic() - since)
+    assert COMMAND_TIMEOUT * 0.9 < costs[0] < COMMAND_TIMEOUT + 0.2
+    assert max(costs[1:]) < 0.1
+    store.close()
+
+
+def test_reject_says_so_at_once(colour: str, redis_server: RedisServer) -> None:
+    """With on_outage="reject", or no share to keep to, the answer is why; nothing is decided."""
+    store = a_store(colour, redis_server, "reject")
+    redis_server.kill()
+    for _ in range(3):
+        answer = store.reserve(an_ask())
+        assert answer.outage is not None
+        assert "is away" in answer.outage
+        assert not answer.permits
+    unknown = a_store(colour, redis_server, replicas=None)
+    outage = unknown.reserve(an_ask()).outage
+    assert outage is not None
+    assert "pass replicas=" in outage
+    store.close()
+    unknown.close()
+
+
+def test_what_was_sent_meanwhile_is_booked(
+    colour: str, redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When an empty Redis is back the first call tells it all own sends that still count."""
+    caplog.set_level(logging.WARNING, "quotaclient")
+    store = a_store(colour, redis_server)
+    limits = (Limit(12, 60),)
+    assert granted(store.reserve(an_ask(1, limits=limits))) == ("store", 1)
+    redis_server.kill()
+    assert granted(store.reserve(an_ask(1, limits=limits))) == ("share", 1)
+    redis_server.restart()
+    time.sleep(0.55)
+    answer = store.reserve(an_ask(1, limits=limits))
+    assert granted(answer) == ("store", 1)
+    assert answer.left == (9,)
+    other = RedisStore(Connections(redis_server.url), "outage")
+    assert other.reserve(an_ask(0, limits=limits)).left == (9,)
+    edges = [record.message for record in caplog.records if record.name == "quotaclient"]
+    assert len(edges) == 2
+    assert "keeps to its share" in edges[0]
+    assert "is back" in edges[1]
+    other.close()
+    store.close()
+
+
+def test_a_redis_that_kept_its_record_is_told_the_rest(
+    colour: str, redis_server: RedisServer
+) -> None:
+    """A frozen Redis that thaws knows what it granted, and is told what the share did."""
+    store = a_store(colour, redis_server)
+    limits = (Limit(12, 60),)
+    store.reserve(an_ask(1, limits=limits))
+    redis_server.freeze()
+    assert granted(store.reserve(an_ask(1, limits=limits))) == ("share", 1)
+    redis_server.thaw()
+    time.sleep(0.6)
+    answer = store.reserve(an_ask(0, limits=limits))
+    assert answer.source == "store"
+    # one by Redis, one by the share, and the one whose call was given up but was run on thawing
+    assert answer.left == (9,)
+    store.close()
+
+
+def test_while_returning_both_must_agree(colour: str, redis_server: RedisServer) -> None:
+    """For a period and the longest back-off after the return a replica keeps to its share too."""
+    store = a_store(colour, redis_server)
+    redis_server.kill()
+    store.reserve(an_ask(0))
+    redis_server.restart()
+    probe_until_back(store)
+    back = time.monotonic()
+    assert granted(store.reserve(an_ask(8))) == ("store", 3)
+    refused = store.reserve(an_ask(1))
+    assert not refused.permits
+    assert refused.refusal is not None
+    (reserved,) = store.reserve(an_ask(1, max_wait=3 * SECOND)).permits
+    assert reserved.ticket.source == "store"
+    assert 1.5 * SECOND < reserved.at - clock() <= 2.1 * SECOND
+    time.sleep(LIMIT.period + LONGEST_BACKOFF / SECOND - (time.monotonic() - back) + 0.05)
+    assert granted(store.reserve(an_ask(11))) == ("store", 11)
+    store.close()
+
+
+def test_the_prober_pays_alone(redis_server: RedisServer, colour: str) -> None:
+    """While one thread probes a silent Redis, the others have the share's answer at once."""
+    store = a_store("sync", redis_server)
+    redis_server.freeze()
+    store.reserve(an_ask(0))
+    time.sleep(0.55)
+    costs: list[float] = []
+
+    def look() -> None:
+        since = time.monotonic()
+        store.reserve(an_ask(0))
+        costs.append(time.monotonic() - since)
+
+    threads = [threading.Thread(target=look) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(cost > COMMAND_TIMEOUT * 0.9 for cost in costs) == 1
+    store.close()
+
+
+def test_redis_is_asked_again_within_its_longest_backoff(
+    colour: str, redis_server: RedisServer
+) -> None:
+    """After a long outage the fleet is back within 2 s."""
+    store = a_store(colour, redis_server)
+    redis_server.kill()
+    for _ in range(12):
+        store.reserve(an_ask(0))
+        time.sleep(0.25)
+    redis_server.restart()
+    assert probe_until_back(store) <= LONGEST_BACKOFF / SECOND + 0.3
+    store.close()
+
+
+def test_holds_and_resets_without_redis(colour: str, redis_server: RedisServer) -> None:
+    """A hold heard during an outage binds this replica, and a reset is done here at least."""
+    store = a_store(colour, redis_server)
+    redis_server.kill()
+    assert granted(store.reserve(an_ask(3))) == ("share", 3)
+    store.reset("key", (LIMIT,))
+    assert granted(store.reserve(an_ask(3))) == ("share", 3)
+    store.hold("key", 9 * SECOND)
+    answer = store.reserve(an_ask(1))
+    assert answer.refusal is not None
+    assert answer.refusal.window is None
+    store.close()
+
+
+@pytest.mark.parametrize("verb", ["hold", "reset"])
+def test_an_outage_that_a_hold_or_a_reset_meets(
+    verb: str, colour: str, redis_server: RedisServer
+) -> None:
+    """Whoever meets the outage first opens the circuit, and raises nothing."""
+    store = a_store(colour, redis_server)
+    redis_server.kill()
+    store.hold("key", SECOND) if verb == "hold" else store.reset("key", (LIMIT,))
+    since = time.monotonic()
+    assert store.reserve(an_ask(0)).source == "share"
+    assert time.monotonic() - since < 0.1
+    store.close()
+
+
+def test_holds_and_resets_with_redis(colour: str, redis_server: RedisServer) -> None:
+    """Holds and resets reach the others through Redis, and a known hold outlives it."""
+    store = a_store(colour, redis_server)
+    other = RedisStore(Connections(redis_server.url), "outage")
+    store.reserve(an_ask(3))
+    store.reset("key", (LIMIT,))
+    assert other.reserve(an_ask(0)).left == (12,)
+    other.hold("key", 9 * SECOND)
+    assert store.reserve(an_ask(0)).hold > clock() + 8 * SECOND
+    redis_server.kill()
+    refusal = store.reserve(an_ask(1)).refusal
+    assert refusal is not None
+    assert refusal.window is None
+    store.close()
+    other.close()
+
+
+def test_permits_given_back_during_an_outage_free_the_share(
+    colour: str, redis_server: RedisServer
+) -> None:
+    """A permit of either store that is not used counts for the share no more."""
+    store = a_store(colour, redis_server)
+    by_store = store.reserve(an_ask(2)).permits
+    redis_server.kill()
+    by_share = store.reserve(an_ask(1)).permits
+    returns = tuple(GiveBack(permit.ticket, permit.costs) for permit in (*by_store, *by_share))
+    assert granted(store.reserve(an_ask(3, returns=returns))) == ("share", 3)
+    store.close()
+
+
+class Interrupt(BaseException):
+    """What kills a prober in mid-call."""
+
+
+def test_a_killed_prober_makes_room(redis_server: RedisServer, colour: str) -> None:
+    """When the prober is interrupted the next ask probes, and a late fault is not swallowed."""
+    store = a_store("sync", redis_server)
+    redis_server.kill()
+    store.reserve(an_ask(0))
+    time.sleep(0.55)
+
+    class Killed:
+        def reserve(self, ask: Ask) -> Answer:
+            raise Interrupt
+
+    fallback = store._fallback
+    with pytest.raises(Interrupt):
+        OutageStore(Killed(), fallback).reserve(an_ask(0))  # type: ignore[arg-type]
+    redis_server.restart()
+    assert store.reserve(an_ask(0)).source == "store"
+    store.close()
+
+
+def test_a_fault_while_returning_falls_back_to_the_share(redis_server: RedisServer) -> None:
+    """A store that fails between look and booking leaves no trace of the plan."""
+    Replica._everywhere.clear()
+    store = a_store("sync", redis_server)
+    redis_server.kill()
+    store.reserve(an_ask(1))
+    redis_server.restart()
+    probe_until_back(store)
+
+    class Failing:
+        def reserve(self, ask: Ask) -> Answer:
+            raise StoreDown("now")
+
+    failing = OutageStore(Failing(), store._fallback)  # type: ignore[arg-type]
+    assert granted(failing.reserve(an_ask(5))) == ("share", 2)
+    store.close()
+    Replica._everywhere.clear()
