@@ -75,7 +75,7 @@ class _Departure(Generic[AnyLane]):
 
     def copy_of(self, request: Any) -> Any:
         """The request for the inner transport. The caller's own travels on, to redirects."""
-        copy: Any = object.__new__(type(request))
+        copy: Any = object.__new__(request.__class__)
         copy.__dict__.update(request.__dict__)
         extensions = {**request.extensions, "trace": self.trace}
         extensions.pop("quota", None)

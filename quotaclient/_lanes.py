@@ -93,9 +93,8 @@ class SyncLane:
                 watch = self.lane.first_waiting if self.lane.has_reservations else None
                 if watch is not None and watch is not waiter and self._sleeper is None:
                     watch.wake()  # to look at the clock while this thread asks
-            elif isinstance(step, Sleep) and step.until is not None:
-                if self._sleeper is None or step.until < self._wakes_at:
-                    self._sleeper, self._wakes_at = waiter, step.until
+            elif isinstance(step, Sleep) and self._should_watch_for(step.until):
+                self._sleeper, self._wakes_at = waiter, step.until or 0
             timeout = (self._wakes_at - now) / SECOND if self._sleeper is waiter else None
         if isinstance(step, Ask):
             self._ask(step)
@@ -105,6 +104,9 @@ class SyncLane:
         with self._lock:
             if self._sleeper is waiter:
                 self._sleeper = None
+
+    def _should_watch_for(self, until: int | None) -> bool:
+        return until is not None and (self._sleeper is None or until < self._wakes_at)
 
     def _ask(self, ask: Ask) -> None:
         try:
@@ -258,7 +260,7 @@ class Tasks:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            import trio  # noqa: PLC0415 - on a loop of trio it is there
+            import trio  # who is not on asyncio is on trio, which is there then
 
             trio.lowlevel.spawn_system_task(function, *args)
         else:

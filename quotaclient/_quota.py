@@ -162,7 +162,7 @@ class BaseQuota(_Quota):
         cost: Cost = 1,
         *,
         key: str | None = None,
-        max_wait: float | None | Unset = UNSET,
+        max_wait: float | Unset | None = UNSET,
         priority: int = 0,
     ) -> Decision:
         """Wait until `cost` units may be spent; they are spent when this returns.
@@ -268,7 +268,7 @@ class BaseAsyncQuota(_Quota):
         cost: Cost = 1,
         *,
         key: str | None = None,
-        max_wait: float | None | Unset = UNSET,
+        max_wait: float | Unset | None = UNSET,
         priority: int = 0,
     ) -> Decision:
         """Wait until `cost` units may be spent; they are spent when this returns.
@@ -344,6 +344,6 @@ def _on_asyncio() -> bool:
 def _running_loop() -> object:
     if _on_asyncio():
         return asyncio.get_running_loop()
-    import trio  # noqa: PLC0415 - who is not on asyncio is on trio, which is there then
+    import trio  # who is not on asyncio is on trio, which is there then
 
     return trio.lowlevel.current_trio_token()

@@ -71,7 +71,7 @@ class Settings:
         self.limits = limits_of(limit)
         self.connections = None if redis is None else Connections(redis)
         self.replicas = checked_replicas(replicas)
-        self.on_outage = checked_on_outage(on_outage)
+        self.on_outage: OnOutage = checked_on_outage(on_outage)
         self.max_wait = checked_max_wait(max_wait)
         self.guard = checked_guard(guard, self.limits)
         self.prefix = checked_prefix(prefix)
@@ -86,7 +86,7 @@ class Settings:
             raise wrong("key", None, "given here or to the quota", "key='tenant-7'")
         return self.key
 
-    def deadline(self, max_wait: float | None | Unset, now: int) -> int | None:
+    def deadline(self, max_wait: float | Unset | None, now: int) -> int | None:
         """When waiting ends, on our clock; None for never."""
         patience = self.max_wait if isinstance(max_wait, Unset) else checked_max_wait(max_wait)
         return deadline_after(patience, now)

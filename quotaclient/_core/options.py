@@ -7,7 +7,7 @@ import re
 import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeGuard, get_args
+from typing import Literal, TypeGuard, cast, get_args
 
 from quotaclient._core.ask import SECOND
 from quotaclient._core.limits import Limit
@@ -93,11 +93,11 @@ def checked_priority(value: object) -> int:
 def checked_cost(value: object, limits: tuple[Limit, ...]) -> tuple[int, ...]:
     """Units per window: a number draws on every window, a mapping on those it names."""
     if isinstance(value, Mapping):
-        named: dict[object, object] = dict(value)
+        named = dict(cast(Mapping[object, object], value))
         known = {limit.name for limit in limits}
         if not known.issuperset(named):
             names = " and ".join(sorted(known))
-            raise wrong("cost", value, f"about the windows there are ({names})", "cost=1")
+            raise wrong("cost", named, f"about the windows there are ({names})", "cost=1")
         costs = tuple(_checked_units(named.get(limit.name, 0)) for limit in limits)
     else:
         costs = (_checked_units(value),) * len(limits)
@@ -130,11 +130,11 @@ class RequestOptions:
         example = "extensions={'quota': {'cost': 5}}"
         if not isinstance(value, Mapping):
             raise wrong("extensions['quota']", value, "a mapping", example)
-        options: dict[Any, Any] = dict(value)
+        options = dict(cast(Mapping[object, object], value))
         unknown = options.keys() - set(_PER_REQUEST)
         if unknown:
             wanted = f"made of {', '.join(_PER_REQUEST)}"
-            raise wrong("extensions['quota']", value, wanted, example)
+            raise wrong("extensions['quota']", options, wanted, example)
         return cls(
             costs=checked_cost(options.get("cost", 1), limits),
             key=checked_key(options["key"]) if "key" in options else None,

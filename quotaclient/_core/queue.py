@@ -74,7 +74,7 @@ class WaitQueue:
         )
 
     def append(self, waiter: Waiter, *, in_front: bool = False) -> None:
-        """Take a place: at the end of its priority, or in front of it (one who was there before)."""
+        """Take a place at the end of its priority, or in front: one who stood there before."""
         line = self._lines.get(waiter.priority)
         if line is None:
             line = self._lines[waiter.priority] = _Line(self._windows)

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import anyio.to_thread
@@ -22,7 +22,11 @@ from redis.asyncio.connection import SSLConnection as AsyncSSLConnection
 from redis.asyncio.connection import UnixDomainSocketConnection as AsyncUnixConnection
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
-from redis.connection import SSLConnection, UnixDomainSocketConnection, parse_url
+from redis.connection import (
+    SSLConnection,
+    UnixDomainSocketConnection,
+    parse_url,  # pyright: ignore[reportUnknownVariableType] - redis leaves it without types
+)
 from redis.exceptions import NoScriptError, RedisError
 from redis.retry import Retry
 
@@ -80,7 +84,7 @@ class Connections:
         return f"{scheme}://{host}:{port}/{kwargs.get('db', 0)}"
 
     def pool(self) -> redis_sync.ConnectionPool:
-        kind = (
+        kind: Any = (
             SSLConnection
             if self._tls
             else UnixDomainSocketConnection
@@ -187,7 +191,7 @@ class RedisStore:
 
     def _evaluate(self, script: Script, keys: Sequence[str], args: Sequence[str | int]) -> Any:
         deadline = monotonic() + COMMAND_TIMEOUT
-        connection: Any = self._pool.get_connection()
+        connection: Any = cast(Any, self._pool).get_connection()
         try:
             # What connecting took is gone from the deadline: the library would start it anew.
             connection._sock.settimeout(max(0.001, deadline - monotonic()))
@@ -245,7 +249,7 @@ class AsyncRedisStore:
     async def _evaluate(
         self, script: Script, keys: Sequence[str], args: Sequence[str | int]
     ) -> Any:
-        connection: Any = await self._pool.get_connection()  # type: ignore[no-untyped-call]
+        connection: Any = await cast(Any, self._pool).get_connection()
         try:
             try:
                 await connection.send_command("EVALSHA", script.sha, len(keys), *keys, *args)

@@ -197,8 +197,8 @@ async def _with_sorted_set(plan: Plan, name: str, ready: Any, tally: Tally) -> N
             number = 0
             while (since := time.monotonic()) < until:
                 number += 1
-                arguments = [plan.limit.count, period, f"{name}-{task}-{number}"]
-                while wait := int(await allow(["plain"], arguments)):
+                arguments: list[str | int] = [plan.limit.count, period, f"{name}-{task}-{number}"]
+                while wait := int(await allow(["plain"], arguments)):  # noqa: ASYNC110 - so it is done
                     await asyncio.sleep(wait / 1e6)
                 _count(tally, await client.get("/"), since)
 

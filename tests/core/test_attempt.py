@@ -11,8 +11,9 @@ GOOD = Chances(sends_left=True, replayable=True, idempotent=True, backoff=2.0, p
 
 
 def chances(**changed: object) -> Chances:
+    """The good chances, but for what is changed."""
     values = {name: getattr(GOOD, name) for name in Chances.__slots__}
-    return Chances(**{**values, **changed})  # type: ignore[arg-type]
+    return Chances(**{**values, **changed})
 
 
 def test_a_success_is_delivered() -> None:

@@ -12,6 +12,7 @@ LIMIT = Limit(10, 10)
 
 
 def a_lane(*limits: Limit, guard: int | None = 0) -> Lane:
+    """A lane with a guard of 0 unless told otherwise."""
     return Lane("key", limits or (LIMIT,), "name", guard)
 
 
@@ -25,16 +26,19 @@ def enter(
 def permit(
     at: int, costs: tuple[int, ...] = (1,), expires: int = NEVER, source: str = ""
 ) -> Permit:
+    """A permit of this process, or of Redis with source="store"."""
     ticket = Ticket("store" if source == "store" else "local", (1,), at, at, at)
     return Permit(at, expires, costs, ticket)
 
 
 def answered(lane: Lane, *permits: Permit, now: int = 0, **more: object) -> None:
+    """The store answers."""
     lane.told(Answer("local", now, left=(5,), permits=permits, **more), now)  # type: ignore[arg-type]
     lane.settle(now)
 
 
 def asked(lane: Lane, now: int = 0) -> Ask:
+    """The ask that the lane makes now."""
     lane.settle(now)
     step = lane.act(now)
     assert isinstance(step, Ask), step
@@ -42,6 +46,7 @@ def asked(lane: Lane, now: int = 0) -> Ask:
 
 
 def sleeps(lane: Lane, now: int = 0) -> int | None:
+    """Until when the lane sleeps now."""
     lane.settle(now)
     step = lane.act(now)
     assert isinstance(step, Sleep), step
@@ -49,6 +54,7 @@ def sleeps(lane: Lane, now: int = 0) -> int | None:
 
 
 def rests(lane: Lane, now: int = 0) -> bool:
+    """Whether the lane has nothing to do now."""
     lane.settle(now)
     return lane.act(now) is None
 

@@ -27,14 +27,17 @@ LIMITS = (Limit(10, 60), Limit(500, 60, name="tokens"))
 
 
 def guard(value: object) -> int | None:
+    """A guard for LIMITS."""
     return checked_guard(value, LIMITS)
 
 
 def cost(value: object) -> tuple[int, ...]:
+    """A cost for LIMITS."""
     return checked_cost(value, LIMITS)
 
 
 def per_request(value: object) -> RequestOptions:
+    """Options of a request under LIMITS."""
     return RequestOptions.read(value, LIMITS, 60.0)
 
 

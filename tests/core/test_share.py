@@ -13,11 +13,13 @@ LIMIT = Limit(12, 10)
 
 
 def an_ask(requests: int = 1, cost: int = 1, **more: object) -> Ask:
+    """An ask for LIMIT without guard."""
     groups = (Group(requests, (cost,)),) if requests else ()
     return Ask("key", (LIMIT,), "lane", 0, groups, **more)  # type: ignore[arg-type]
 
 
 def shares(ask: Ask, replicas: int = 4) -> tuple[Limit, ...]:
+    """The divided limits."""
     limits = divided(ask, replicas)
     assert not isinstance(limits, NoShare)
     return limits
@@ -43,6 +45,7 @@ def test_no_share_says_why() -> None:
 
 
 def granted_by_store(own: OwnAccount, store: Account, ask: Ask, now: int) -> Answer:
+    """The store grants, and the replica notes it."""
     answer = localize(ask, store.reserve(ask, now), "store", now, now)
     own.record(ask, answer.permits, now)
     own.told(ask, answer, now)

@@ -21,6 +21,7 @@ CASES = [
 
 
 def limits_of_case(case: dict[str, Any]) -> tuple[Limit, ...]:
+    """The limits of a worked sequence, each with a window of its own."""
     return tuple(
         Limit(count, period, name=f"window{i}") for i, (count, period) in enumerate(case["limits"])
     )
@@ -47,6 +48,7 @@ def test_worked_sequences(case: dict[str, Any]) -> None:
 
 
 def filled(runs: list[tuple[int, int, int]], period: int = 10) -> Window:
+    """A window with these runs, in its first life, 1."""
     window = Window(period)
     for at, by, units in runs:
         window.book(at, by, units, now=1)
@@ -135,6 +137,7 @@ LIMIT = Limit(10, 10)
 
 
 def ask(*groups: Group, lane: str = "lane", max_wait: int | None = None, guard: int = 0) -> Ask:
+    """An ask for LIMIT."""
     return Ask("", (LIMIT,), lane, guard, groups, max_wait)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -71,9 +73,9 @@ def test_strict_and_nobody_is_forgotten(
         assert world.most_in_any_window(window, jitter) <= limit.count
     assert all(not waiter.waiting for _, waiter in waiting)
     assert all(shell.lane.idle for shell in shells), shells
-    for window in world.account.windows.values():
-        window.forget(world.now)
-        assert window.total == 0
+    for record in world.account.windows.values():
+        record.forget(world.now)
+        assert record.total == 0
 
 
 def saturated(world: World, lanes: int, seconds: int, tasks: int = 5) -> list[Shell]:
@@ -117,11 +119,11 @@ def test_order_of_arrival_within_a_lane() -> None:
     shell = world.lane("lane")
     order: list[int] = []
 
+    def come(number: int) -> None:
+        shell.request(done=lambda: order.append(number))
+
     for number in range(40):
-        world.at(
-            world.now + number * 7_000,
-            lambda number=number: shell.request(done=lambda: order.append(number)),  # type: ignore[misc]
-        )
+        world.at(world.now + number * 7_000, partial(come, number))
     world.run(world.now + 60 * SECOND)
     assert order == sorted(order)
     assert len(order) == 40

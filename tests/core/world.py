@@ -34,10 +34,10 @@ class World:
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
-        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self._events: list[tuple[int, int, Callable[[], object]]] = []
         self._numbers = count()
 
-    def at(self, instant: int, event: Callable[[], None]) -> None:
+    def at(self, instant: int, event: Callable[[], object]) -> None:
         """Let something happen at an instant."""
         heappush(self._events, (max(instant, self.now), next(self._numbers), event))
 
@@ -80,7 +80,7 @@ class Shell:
         costs: tuple[int, ...] = (1,),
         max_wait: int | None = None,
         priority: int = 0,
-        done: Callable[[], None] = bool,
+        done: Callable[[], object] = bool,
     ) -> Waiter:
         """A request that departs when it may."""
         deadline = None if max_wait is None else self.world.now + max_wait
@@ -96,7 +96,7 @@ class Shell:
             self.lane.leave(waiter, self.world.now)
             self.advance()
 
-    def settled(self, waiter: Waiter, done: Callable[[], None]) -> None:
+    def settled(self, waiter: Waiter, done: Callable[[], object]) -> None:
         """A permit is used after a while, by an expired one another is asked for."""
         permit = waiter.outcome
         if not isinstance(permit, Permit):
@@ -106,7 +106,7 @@ class Shell:
         delay = self.world.random.randint(0, self.world.late) if self.world.late else 0
         self.world.at(self.world.now + delay, lambda: self.depart(waiter, permit, done))
 
-    def depart(self, waiter: Waiter, permit: Permit, done: Callable[[], None]) -> None:
+    def depart(self, waiter: Waiter, permit: Permit, done: Callable[[], object]) -> None:
         """Headers are about to be written."""
         now = self.world.now
         if self.dead or waiter in self.over:

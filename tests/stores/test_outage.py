@@ -63,6 +63,7 @@ def colour(request: pytest.FixtureRequest) -> Iterator[str]:
 def a_store(
     colour: str, server: RedisServer, on_outage: Any = "share", replicas: int | None = REPLICAS
 ) -> Any:
+    """Redis and the share, in a colour."""
     connections = Connections(server.url)
     fallback = Fallback(connections.server, "outage", replicas, on_outage)
     if colour == "async":
@@ -71,12 +72,20 @@ def a_store(
 
 
 def an_ask(requests: int = 1, **more: Any) -> Ask:
+    """An ask for LIMIT that does not wait."""
     groups = (Group(requests, (1,)),) if requests else ()
-    given = {"key": "key", "limits": (LIMIT,), "lane": "a", "guard": 0, "groups": groups}
+    given: dict[str, Any] = {
+        "key": "key",
+        "limits": (LIMIT,),
+        "lane": "a",
+        "guard": 0,
+        "groups": groups,
+    }
     return Ask(**given | {"max_wait": 0} | more)
 
 
 def granted(answer: Answer) -> tuple[str, int]:
+    """Who granted how many."""
     return answer.source, len(answer.permits)
 
 

@@ -77,8 +77,10 @@ def store(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 def an_ask(key: str, requests: int = 1, **more: Any) -> Ask:
+    """An ask for LIMIT that waits however long."""
     groups = (Group(requests, (1,)),) if requests else ()
-    return Ask(**{"key": key, "limits": (LIMIT,), "lane": "a", "guard": 0, "groups": groups} | more)
+    given: dict[str, Any] = {"limits": (LIMIT,), "lane": "a", "guard": 0, "groups": groups}
+    return Ask(key, **given | more)
 
 
 def test_permits_for_now_then_reservations(store: Any, key: str) -> None:
@@ -221,7 +223,7 @@ def test_a_frozen_redis_costs_one_deadline_and_runs_a_script_once(
 def test_who_queued_behind_a_failure_does_not_try_again(
     colour: str, redis_server: RedisServer, key: str
 ) -> None:
-    """With a hundred callers a dead Redis costs each about one deadline, not one after the other."""
+    """A dead Redis costs a hundred callers about one deadline, not one after the other."""
     connections = Connections(redis_server.url)
     redis_server.freeze()
     since = time.monotonic()
