@@ -4,6 +4,7 @@
 -- KEYS  1...   one record per window, as in reserve.lua
 -- ARGV         none
 -- Returns       how many records there were
+-- Units         none: a record's times are copied as they are
 
 local found = 0
 for _, key in ipairs(KEYS) do

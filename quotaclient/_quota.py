@@ -191,11 +191,16 @@ class BaseQuota(_Quota):
 
     def peek(self, *, key: str | None = None) -> Usage:
         """See what is used and left, spending nothing."""
+        self._check_open()
         shell = self._lanes[self._settings.key_or(key)]
         return self._usage(self._store.reserve(shell.lane.look))
 
     def reset(self, *, key: str | None = None) -> None:
-        """Forget what was sent under a key, for the whole fleet. Holds of the upstream stay."""
+        """Forget what was sent under a key, for the whole fleet. Holds of the upstream stay.
+
+        While Redis is away this process forgets at once, and Redis when it is asked again.
+        """
+        self._check_open()
         self._store.reset(hashed(self._settings.key_or(key)), self.limits)
 
     def close(self) -> None:
@@ -249,8 +254,15 @@ class BaseAsyncQuota(_Quota):
         loop = _running_loop()
         here = self._by_loop.get(loop)
         if here is None:
+            self._drop_closed_loops()
             here = self._by_loop[loop] = _Here(self._settings)
         return here
+
+    def _drop_closed_loops(self) -> None:
+        """Connections know their loop, so the weak keys alone would keep loops that ended."""
+        for loop in list(self._by_loop):
+            if isinstance(loop, asyncio.AbstractEventLoop) and loop.is_closed():
+                del self._by_loop[loop]
 
     async def __aenter__(self) -> Self:
         return self
@@ -297,22 +309,27 @@ class BaseAsyncQuota(_Quota):
 
     async def peek(self, *, key: str | None = None) -> Usage:
         """See what is used and left, spending nothing."""
+        self._check_open()
         shell = self._here.lanes[self._settings.key_or(key)]
         answer = self._here.store.reserve(shell.lane.look)
         return self._usage(await answer if isawaitable(answer) else answer)
 
     async def reset(self, *, key: str | None = None) -> None:
-        """Forget what was sent under a key, for the whole fleet. Holds of the upstream stay."""
+        """Forget what was sent under a key, for the whole fleet. Holds of the upstream stay.
+
+        While Redis is away this process forgets at once, and Redis when it is asked again.
+        """
+        self._check_open()
         done = self._here.store.reset(hashed(self._settings.key_or(key)), self.limits)
         if done is not None:
             await done
 
     async def aclose(self) -> None:
         """Give back what is reserved and close this loop's connections. Windows outlive this."""
-        if self._closed:
-            return
         self._closed = True
-        here = self._here
+        here = self._by_loop.pop(_running_loop(), None)
+        if here is None:
+            return
         for lane in here.lanes.empty():
             await lane.close()
         done = here.store.close()

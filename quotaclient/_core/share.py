@@ -45,8 +45,10 @@ class OwnAccount(Account):
 
     `owed` is the part of it that the store does not know, `lives` the generations of the store's
     records that know the rest, `told_at` when the store last answered (-1: never).
+    `missed_reset`: windows that were reset while the store was away.
     """
 
+    missed_reset: set[Limit] = field(default_factory=set[Limit])
     owed: dict[str, Window] = field(default_factory=dict[str, Window])
     lives: dict[str, int] = field(default_factory=dict[str, int])
     told_at: int = -1
@@ -82,11 +84,20 @@ class OwnAccount(Account):
             if ask.sent:
                 self.owed.pop(name, None)
 
-    def has_sent(self, ask: Ask, now: int) -> bool:
-        """Whether anything of this replica still occupies the windows of an ask."""
+    def reset_here(self, limits: tuple[Limit, ...], *, store_knows: bool) -> None:
+        """Forget what was sent; a store that is away is told when it is back."""
+        for limit in limits:
+            self.window(limit).reset()
+            self._owed(limit).reset()
+        if not store_knows:
+            self.missed_reset.update(limits)
+
+    def has_news(self, ask: Ask, now: int) -> bool:
+        """Whether a store that was away has missed, or may have lost, anything of ours."""
         for limit in ask.limits:
             self.window(limit).forget(now)
-        return any(self.window(limit).runs for limit in ask.limits)
+        sent = any(self.window(limit).runs for limit in ask.limits)
+        return sent or bool(self.missed_reset) or self.hold > now
 
     def debts(self, ask: Ask, generations: tuple[int, ...], now: int) -> tuple[Sent, ...]:
         """What to tell a store that was away: all, where its record was lost, else what is owed."""

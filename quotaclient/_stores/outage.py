@@ -15,7 +15,7 @@ import logging
 import os
 import random
 from collections.abc import Awaitable, Generator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import cast
 
 from quotaclient._core.ask import Answer, Ask
@@ -31,7 +31,25 @@ from quotaclient._stores.redis import (
     ThreadedRedisStore,
 )
 
-Talk = Generator[Ask, Answer, Answer]
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Tell the store of a hold that it missed; `wait` in microseconds from now."""
+
+    key: str
+    wait: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Tell the store of a reset that it missed."""
+
+    key: str
+    limits: tuple[Limit, ...]
+
+
+Question = Ask | Hold | Reset
+Talk = Generator[Question, Answer | None, Answer]
 
 log = logging.getLogger("quotaclient")
 
@@ -99,10 +117,7 @@ class Fallback:
         asked = replace(ask, returns=tuple(r for r in ask.returns if r.ticket.source == "store"))
         try:
             if self._must_settle(ask, account):
-                look = yield replace(asked, groups=(), returns=())
-                with replica.lock:
-                    asked = replace(asked, sent=account.debts(ask, look.generations, clock()))
-                    replica.succeeded()
+                asked = yield from self._settle(asked, account)
             return (yield from self._together(asked, account))
         except StoreDown as error:
             with replica.lock:
@@ -120,7 +135,24 @@ class Fallback:
             missed = not circuit.closed or (
                 circuit.back_at is not None and account.told_at < circuit.back_at
             )
-            return missed and account.has_sent(ask, clock())
+            return missed and account.has_news(ask, clock())
+
+    def _settle(self, ask: Ask, account: OwnAccount) -> Generator[Question, Answer | None, Ask]:
+        """Bring a store that was away up to date; the ask with all that it is to book."""
+        replica = self.replica
+        if account.missed_reset:
+            yield Reset(ask.key, tuple(account.missed_reset))
+            account.missed_reset.clear()
+        look = yield replace(ask, groups=(), returns=())
+        assert look is not None  # asks are answered
+        with replica.lock:
+            replica.succeeded()
+            now = clock()
+            ask = replace(ask, sent=account.debts(ask, look.generations, now))
+            missed_hold = account.hold - max(now, look.hold)
+        if missed_hold > 0:
+            yield Hold(ask.key, account.hold - now)
+        return ask
 
     def _together(self, ask: Ask, account: OwnAccount) -> Talk:
         """The store decides; while the fleet is returning, the share must agree."""
@@ -131,6 +163,7 @@ class Fallback:
             limits = None if isinstance(shares, NoShare) else shares
         if limits is None:
             answer = yield ask
+            assert answer is not None
             with replica.lock:
                 account.record(ask, answer.permits, clock())
                 account.told(ask, answer, clock())
@@ -139,6 +172,7 @@ class Fallback:
         with replica.lock:
             plan = account.plan(ask, limits, clock())
         answer = yield narrowed(ask, plan)
+        assert answer is not None
         with replica.lock:
             account.told(ask, answer, clock())
             replica.succeeded()
@@ -167,13 +201,18 @@ class Fallback:
     def forgotten(self, key: str, limits: tuple[Limit, ...]) -> bool:
         """Reset here too; whether the store is to be told now."""
         with self.replica.lock:
-            account = self.replica.accounts[key]
-            for limit in limits:
-                account.window(limit).reset()
-            account.owed.clear()
-            return self.replica.circuit.closed
+            known = self.replica.circuit.closed
+            self.replica.accounts[key].reset_here(limits, store_knows=known)
+            return known
+
+    def not_forgotten(self, key: str, limits: tuple[Limit, ...], error: StoreDown) -> None:
+        """The store could not be told of a reset."""
+        self.lost(error)
+        with self.replica.lock:
+            self.replica.accounts[key].missed_reset.update(limits)
 
     def lost(self, error: StoreDown) -> None:
+        """The store could not be told of something."""
         with self.replica.lock:
             self.replica.failed(error, self.on_outage)
 
@@ -191,13 +230,23 @@ class OutageStore:
             question = next(talk)
             while True:
                 try:
-                    answer = self._store.reserve(question)
+                    answer = self._put(question)
                 except BaseException as error:
                     question = talk.throw(error)
                 else:
                     question = talk.send(answer)
         except StopIteration as end:
             return cast(Answer, end.value)
+
+    def _put(self, question: Question) -> Answer | None:
+        match question:
+            case Ask():
+                return self._store.reserve(question)
+            case Hold(key, wait):
+                self._store.hold(key, wait)
+            case Reset(key, limits):
+                self._store.reset(key, limits)
+        return None
 
     def hold(self, key: str, wait: int) -> None:
         if self._fallback.held(key, wait):
@@ -211,7 +260,7 @@ class OutageStore:
             try:
                 self._store.reset(key, limits)
             except StoreDown as error:
-                self._fallback.lost(error)
+                self._fallback.not_forgotten(key, limits, error)
 
     def close(self) -> None:
         self._store.close()
@@ -232,17 +281,27 @@ class AsyncOutageStore:
             return cast(Answer, end.value)
         return self._carry(talk, question)
 
-    async def _carry(self, talk: Talk, question: Ask) -> Answer:
+    async def _carry(self, talk: Talk, question: Question) -> Answer:
         try:
             while True:
                 try:
-                    answer = await self._store.reserve(question)
+                    answer = await self._put(question)
                 except BaseException as error:
                     question = talk.throw(error)
                 else:
                     question = talk.send(answer)
         except StopIteration as end:
             return cast(Answer, end.value)
+
+    async def _put(self, question: Question) -> Answer | None:
+        match question:
+            case Ask():
+                return await self._store.reserve(question)
+            case Hold(key, wait):
+                await self._store.hold(key, wait)
+            case Reset(key, limits):
+                await self._store.reset(key, limits)
+        return None
 
     async def hold(self, key: str, wait: int) -> None:
         if self._fallback.held(key, wait):
@@ -256,7 +315,7 @@ class AsyncOutageStore:
             try:
                 await self._store.reset(key, limits)
             except StoreDown as error:
-                self._fallback.lost(error)
+                self._fallback.not_forgotten(key, limits, error)
 
     async def close(self) -> None:
         await self._store.close()

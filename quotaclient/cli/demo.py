@@ -50,7 +50,10 @@ def run(plan: Plan) -> int:
         plan = replace(plan, replicas=1, outage=False)
     try:
         with Signals() as signals:
-            outcome = _perform(plan, RedisServer(executable) if executable else None, signals)
+            try:
+                outcome = _perform(plan, RedisServer(executable) if executable else None, signals)
+            finally:
+                signals.check()  # what ended a replica may have been meant for all of us
     except Interrupted as interrupted:
         return interrupted.code
     except (ReplicaLost, RuntimeError, redis.RedisError) as error:
@@ -163,9 +166,8 @@ class _Play:
             raise ReplicaLost(f"the replicas did not end within {_END_DEADLINE:g} s of their time")
 
     def _listen(self, timeout: float) -> None:
-        notes = self._fleet.listen(timeout)
-        self._signals.check()  # first: what ended a replica may have been meant for all of us
-        for name, note in notes:
+        self._signals.check()
+        for name, note in self._fleet.listen(timeout):
             if note not in self._noted:  # the first says it for all
                 self._noted.add(note)
                 self._say(f"{name}: {note}")

@@ -80,7 +80,8 @@ class _Replica:
             headers={"x-replica": str(orders.number)},
         ) as client:
             self._report()
-            until = monotonic() + self._pipe.recv()
+            seconds: float = self._pipe.recv()
+            until = monotonic() + seconds
             workers = [asyncio.create_task(self._work(client)) for _ in range(WORKERS)]
             try:
                 while (left := until - monotonic()) > 0:

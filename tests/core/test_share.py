@@ -98,10 +98,10 @@ def test_permits_that_were_not_used_are_taken_back() -> None:
     own, store = OwnAccount(), Account()
     by_store = granted_by_store(own, store, an_ask(1), SECOND).permits[0]
     by_share = own.share(an_ask(1), shares(an_ask()), 2 * SECOND).permits[0]
-    assert own.has_sent(an_ask(), 3 * SECOND)
+    assert own.has_news(an_ask(), 3 * SECOND)
     returns = tuple(GiveBack(permit.ticket, permit.costs) for permit in (by_store, by_share))
     own.take_back((*returns, GiveBack(by_store.ticket, (0,))), (LIMIT,), 3 * SECOND)
-    assert not own.has_sent(an_ask(), 3 * SECOND)
+    assert not own.has_news(an_ask(), 3 * SECOND)
     assert not own.debts(an_ask(), (1,), 3 * SECOND)
 
 
@@ -110,7 +110,7 @@ def test_a_plan_books_nothing() -> None:
     own = OwnAccount()
     plan = own.plan(an_ask(5), shares(an_ask()), SECOND)
     assert [(grant.requests, grant.at) for grant in plan.grants] == [(3, SECOND), (1, 11 * SECOND)]
-    assert not own.has_sent(an_ask(), SECOND)
+    assert not own.has_news(an_ask(), SECOND)
     assert narrowed(an_ask(5), plan).groups == (Group(3, (1,), 0), Group(1, (1,), 10 * SECOND))
 
 

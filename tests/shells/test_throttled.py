@@ -562,9 +562,7 @@ def calls_of_scripts(server: RedisServer) -> int:
     with redis_py.Redis(port=server.port) as client:
         stats = client.info("commandstats")
     assert isinstance(stats, dict)
-    return sum(
-        stats.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("eval", "evalsha")
-    )
+    return sum(stats.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("eval", "evalsha"))
 
 
 def test_a_hold_that_redis_forgot_starts_no_storm(
@@ -582,9 +580,7 @@ def test_a_hold_that_redis_forgot_starts_no_storm(
         waiting += [client.start("/") for _ in range(3)]
         assert [response.status_code for response in results(waiting)] == [200] * 4
         assert calls_of_scripts(redis_server) - before < 20
-        assert all(
-            later.at - upstream.received[0].at >= 0.8 for later in upstream.received[1:]
-        )
+        assert all(later.at - upstream.received[0].at >= 0.8 for later in upstream.received[1:])
         client.close()
 
 

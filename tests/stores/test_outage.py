@@ -339,3 +339,24 @@ def test_a_fault_while_returning_falls_back_to_the_share(redis_server: RedisServ
     assert granted(failing.reserve(an_ask(5))) == ("share", 2)
     store.close()
     Replica._everywhere.clear()
+
+
+def test_what_a_replica_heard_and_forgot_meanwhile_is_told(
+    colour: str, redis_server: RedisServer
+) -> None:
+    """Holds and resets of an outage reach Redis, and so the others, when it is back."""
+    store = a_store(colour, redis_server)
+    other = RedisStore(Connections(redis_server.url), "outage")
+    limits = (Limit(12, 60),)
+    store.reserve(an_ask(3, limits=limits))
+    redis_server.freeze()
+    store.reset("key", limits)
+    store.hold("key", 9 * SECOND)
+    redis_server.thaw()
+    time.sleep(0.6)
+    store.reserve(an_ask(0, limits=limits))
+    seen = other.reserve(an_ask(0, limits=limits))
+    assert seen.left == (12,)
+    assert 7 * SECOND < seen.hold - clock() <= 9 * SECOND
+    store.close()
+    other.close()
