@@ -47,6 +47,7 @@ class QuotaTransport(SyncTransport[httpx.Request, httpx.Response], httpx.BaseTra
     """
 
     _byte_stream = httpx.ByteStream
+    _tracing = httpx.HTTPTransport
 
     def __init__(
         self,
@@ -76,6 +77,7 @@ class AsyncQuotaTransport(AsyncTransport[httpx.Request, httpx.Response], httpx.A
     """The twin of `QuotaTransport` for `httpx.AsyncClient`."""
 
     _byte_stream = httpx.ByteStream
+    _tracing = httpx.AsyncHTTPTransport
 
     def __init__(
         self,
@@ -105,6 +107,7 @@ class _Door(SyncTransport[httpx.Request, httpx.Response], httpx.BaseTransport):
     """One of a client's transports, drawing on the client's quota."""
 
     _byte_stream = httpx.ByteStream
+    _tracing = httpx.HTTPTransport
 
     def __init__(self, inner: httpx.BaseTransport, *shared: Any) -> None:
         self._set_up(inner, *shared)
@@ -114,6 +117,7 @@ class _AsyncDoor(AsyncTransport[httpx.Request, httpx.Response], httpx.AsyncBaseT
     """One of a client's transports, drawing on the client's quota."""
 
     _byte_stream = httpx.ByteStream
+    _tracing = httpx.AsyncHTTPTransport
 
     def __init__(self, inner: httpx.AsyncBaseTransport, *shared: Any) -> None:
         self._set_up(inner, *shared)

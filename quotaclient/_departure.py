@@ -69,15 +69,16 @@ class _Departure(Generic[AnyLane]):
         self._course = course
         self._deadline = deadline
         self._raised = raised
-        self._traced = self._presented = False
+        self.traced = self._presented = False
         self._method = request.method.encode("ascii", "replace")
         self._user_trace = request.extensions.get("trace")
+        self.timeouts: dict[str, float | None] = dict(request.extensions.get("timeout", {}))
 
     def copy_of(self, request: Any) -> Any:
         """The request for the inner transport. The caller's own travels on, to redirects."""
         copy: Any = object.__new__(request.__class__)
         copy.__dict__.update(request.__dict__)
-        extensions = {**request.extensions, "trace": self.trace}
+        extensions = {**request.extensions, "trace": self.trace, "timeout": self.timeouts}
         extensions.pop("quota", None)
         copy.extensions = extensions
         return copy
@@ -87,8 +88,8 @@ class _Departure(Generic[AnyLane]):
 
     @property
     def unused(self) -> Permit | None:
-        """After a failure: the permit, if no headers were written by it for sure."""
-        return self.permit if self._traced and not self._presented else None
+        """After a failure of a transport that traces: the permit, if no headers were written."""
+        return None if self._presented else self.permit
 
     def decision(self, hold: float | None) -> Decision:
         """What the response tells of its permit; `hold`: seconds that its upstream asked for."""
@@ -103,7 +104,6 @@ class _Departure(Generic[AnyLane]):
 
     def _departs(self, name: str, info: dict[str, Any]) -> bool:
         """Whether our headers come next; those of a CONNECT to a proxy are not ours."""
-        self._traced = True
         if not name.endswith(".send_request_headers.started"):
             return False
         return bool(getattr(info.get("request"), "method", self._method) == self._method)
@@ -124,6 +124,7 @@ class Departure(_Departure[SyncLane]):
     """In a thread."""
 
     def trace(self, name: str, info: dict[str, Any]) -> None:
+        self.traced = True
         if self._user_trace is not None:
             self._user_trace(name, info)
         if not self._departs(name, info):
@@ -150,6 +151,7 @@ class AsyncDeparture(_Departure[AsyncLane]):
     """On an event loop."""
 
     async def trace(self, name: str, info: dict[str, Any]) -> None:
+        self.traced = True
         if self._user_trace is not None:
             await self._user_trace(name, info)
         if not self._departs(name, info):

@@ -120,18 +120,19 @@ class SyncLane:
 
     def _step_aside(self, waiter: Waiter | None) -> None:
         """Leave the lane to the next who waits; with nobody there, give back what is left over."""
-        step = None
-        with self._lock:
-            if waiter is not None and self._sleeper is waiter:
-                self._sleeper = None
-            heir = self.lane.first_waiting
-            if heir is not None:
-                heir.wake()
-            else:
+        while True:
+            with self._lock:
+                if waiter is not None and self._sleeper is waiter:
+                    self._sleeper = None
+                heir = self.lane.first_waiting
+                if heir is not None:
+                    heir.wake()
+                    return
                 self.lane.settle(clock())
                 step = self.lane.act(clock())
-        if isinstance(step, Ask):
-            self._ask(step)
+            if not isinstance(step, Ask):
+                return
+            self._ask(step)  # what others give back meanwhile is left for the next turn
 
 
 class AsyncLane:

@@ -14,6 +14,7 @@ import tenacity
 from quotaclient._core.options import wrong
 
 LONGEST_BACKOFF = 60.0  # seconds
+LEAST_BACKOFF = 0.001  # seconds: what a policy means by 0, by less, or by nan, is not to spin
 
 
 def checked_retry(value: object) -> tenacity.BaseRetrying:
@@ -47,4 +48,4 @@ class Attempts:
         state.set_result(response)
         state.upcoming_sleep = state.idle_for = 0.0
         backoff = float(self._policy.wait(state))
-        return not self._policy.stop(state), max(backoff, 0.001)
+        return not self._policy.stop(state), backoff if backoff > LEAST_BACKOFF else LEAST_BACKOFF

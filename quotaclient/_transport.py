@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
+import anyio
 import tenacity
 
 from quotaclient._core.ask import SECOND
@@ -38,6 +39,7 @@ class _Transport(Generic[Request, Response, AnyQuota]):
     """
 
     _byte_stream: ClassVar[type]  # the library's class of bodies that are bytes
+    _tracing: ClassVar[type]  # its transport, which reports every departure to `trace`
 
     def _set_up(
         self,
@@ -48,6 +50,7 @@ class _Transport(Generic[Request, Response, AnyQuota]):
         origin: str | None,
     ) -> None:
         self._inner = inner
+        self._traces = isinstance(inner, self._tracing)  # others: once they have been seen to
         self._quota: AnyQuota = quota
         self._retry = retry
         self._key_of = None if key is None or isinstance(key, str) else key
@@ -111,17 +114,17 @@ class SyncTransport(_Transport[Request, Response, BaseQuota]):
             return self._inner.handle_request(request)  # type: ignore[no-any-return]
         while True:
             response, departure = self._send(request, course)
-            verdict = self._verdict(request, response, course)
-            if verdict.hold is not None:
-                try:
+            try:
+                verdict = self._verdict(request, response, course)
+                if verdict.hold is not None:
                     departure.lane.hold(round(verdict.hold * SECOND))
-                except BaseException:
-                    response.close()
-                    raise
+            except BaseException:
+                response.close()
+                raise
             if isinstance(verdict, Deliver):
                 response.extensions["quota"] = departure.decision(verdict.hold)
                 return response  # type: ignore[no-any-return]
-            _dispose(response)
+            _dispose(response, departure.timeouts)
 
     def _send(self, request: Request, course: Course) -> tuple[Any, Departure]:
         """Send once, by a permit that has not expired when the headers are written."""
@@ -138,11 +141,13 @@ class SyncTransport(_Transport[Request, Response, BaseQuota]):
                 if not departure.is_late():
                     response = self._inner.handle_request(departure.copy_of(request))
                     course.attempts.sends += 1
+                    self._traces = self._traces or departure.traced
                     return response, departure
             except StartOver:
                 raised += 1
             except BaseException:
-                if departure.unused is not None:
+                self._traces = self._traces or departure.traced
+                if self._traces and departure.unused is not None:
                     lane.pass_on(departure.unused)
                 raise
             if departure.permit is not None:
@@ -170,13 +175,13 @@ class AsyncTransport(_Transport[Request, Response, BaseAsyncQuota]):
             return await self._inner.handle_async_request(request)  # type: ignore[no-any-return]
         while True:
             response, departure = await self._send(request, course)
-            verdict = self._verdict(request, response, course)
-            if verdict.hold is not None:
-                try:
+            try:
+                verdict = self._verdict(request, response, course)
+                if verdict.hold is not None:
                     await departure.lane.hold(round(verdict.hold * SECOND))
-                except BaseException:
-                    await response.aclose()
-                    raise
+            except BaseException:
+                await response.aclose()
+                raise
             if isinstance(verdict, Deliver):
                 response.extensions["quota"] = departure.decision(verdict.hold)
                 return response  # type: ignore[no-any-return]
@@ -197,11 +202,13 @@ class AsyncTransport(_Transport[Request, Response, BaseAsyncQuota]):
                 if not departure.is_late():
                     response = await self._inner.handle_async_request(departure.copy_of(request))
                     course.attempts.sends += 1
+                    self._traces = self._traces or departure.traced
                     return response, departure
             except StartOver:
                 raised += 1
             except BaseException:
-                if departure.unused is not None:
+                self._traces = self._traces or departure.traced
+                if self._traces and departure.unused is not None:
                     lane.pass_on(departure.unused)
                 raise
             if departure.permit is not None:
@@ -219,27 +226,31 @@ class AsyncTransport(_Transport[Request, Response, BaseAsyncQuota]):
         await self._inner.__aexit__(*exc_info)
 
 
-def _dispose(response: Any) -> None:
+def _dispose(response: Any, timeouts: dict[str, float | None]) -> None:
     """Close a throttled answer; a short one is read first, which keeps its connection."""
-    until, read = monotonic() + DRAIN_TIME, 0
+    until = monotonic() + DRAIN_TIME
+    timeouts["read"] = min(timeouts.get("read") or DRAIN_TIME, DRAIN_TIME)
     try:
-        with suppress(Exception):  # whatever is wrong with it, nobody wanted it
-            for chunk in response.iter_raw():
-                read += len(chunk)
-                if read > MOST_DRAINED or monotonic() > until:
-                    break
+        if _is_short(response):
+            with suppress(Exception):  # whatever is wrong with it, nobody wanted it
+                for _ in response.iter_raw():
+                    if monotonic() > until:
+                        break
     finally:
         response.close()
 
 
 async def _adispose(response: Any) -> None:
     """Close a throttled answer; a short one is read first, which keeps its connection."""
-    until, read = monotonic() + DRAIN_TIME, 0
     try:
-        with suppress(Exception):  # whatever is wrong with it, nobody wanted it
-            async for chunk in response.aiter_raw():
-                read += len(chunk)
-                if read > MOST_DRAINED or monotonic() > until:
-                    break
+        if _is_short(response):
+            with suppress(Exception), anyio.move_on_after(DRAIN_TIME):  # nobody wanted it
+                async for _ in response.aiter_raw():
+                    pass
     finally:
         await response.aclose()
+
+
+def _is_short(response: Any) -> bool:
+    length = response.headers.get("content-length", "")
+    return length.isdecimal() and len(length) < 9 and int(length) <= MOST_DRAINED

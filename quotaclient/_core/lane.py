@@ -235,8 +235,7 @@ class Lane:
 
     def _stale(self, now: int) -> bool:
         """Whether the next permit has to be checked before it goes out (Rule 3)."""
-        permit = self._hand[0]
-        return permit.ticket.source == "store" and self._news + FRESH < max(now, permit.at)
+        return self._news + FRESH < max(now, self._hand[0].at)
 
     def _turn_away(self, now: int) -> None:
         """Refuse who cannot be served in time (Rule 4); nobody while the store is being asked."""
@@ -329,11 +328,11 @@ class Lane:
     def _ask(self, now: int, requests: int) -> Ask:
         """One ask for all that have no permit in hand, with all that is to be given back."""
         self._asking, self._asked_for = True, requests
-        patience = self._queue.patience(len(self._hand), requests, now) if requests else None
+        patience = self._queue.patience(len(self._hand), requests, now)
         returns, self._returns = tuple(self._returns), []
         return replace(
             self._terms,
-            groups=self._queue.groups(len(self._hand), requests) if requests else (),
+            groups=self._queue.groups(len(self._hand), requests, self.held_for(now)),
             max_wait=None if patience is None else max(patience, 0),
             returns=returns,
         )

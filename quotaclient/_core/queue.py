@@ -126,10 +126,12 @@ class WaitQueue:
         deadline = self.next_deadline()
         return self._deadlines[0][2] if deadline is not None and deadline < now else None
 
-    def groups(self, skip: int, most: int) -> tuple[Group, ...]:
+    def groups(self, skip: int, most: int, after: int) -> tuple[Group, ...]:
         """The requests in line behind the first `skip`, equal neighbours taken together."""
         in_line = islice(self, skip, skip + most)
-        return tuple(Group(sum(1 for _ in same), costs) for costs, same in groupby(in_line, _costs))
+        return tuple(
+            Group(sum(1 for _ in same), costs, after) for costs, same in groupby(in_line, _costs)
+        )
 
     def patience(self, skip: int, most: int, now: int) -> int | None:
         """The longest wait that any of the same requests would accept; None: however long."""
