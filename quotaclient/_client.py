@@ -65,12 +65,16 @@ class QuotaTransport(SyncTransport[httpx.Request, httpx.Response], httpx.BaseTra
 
     def close(self) -> None:
         """Close the transport inside, and the quota."""
-        super().close()
-        self.quota.close()
+        try:
+            super().close()
+        finally:
+            self.quota.close()
 
     def __exit__(self, *exc_info: Any) -> None:
-        super().__exit__(*exc_info)
-        self.quota.close()
+        try:
+            super().__exit__(*exc_info)
+        finally:
+            self.quota.close()
 
 
 class AsyncQuotaTransport(AsyncTransport[httpx.Request, httpx.Response], httpx.AsyncBaseTransport):
@@ -95,12 +99,16 @@ class AsyncQuotaTransport(AsyncTransport[httpx.Request, httpx.Response], httpx.A
 
     async def aclose(self) -> None:
         """Close the transport inside, and the quota."""
-        await super().aclose()
-        await self.quota.aclose()
+        try:
+            await super().aclose()
+        finally:
+            await self.quota.aclose()
 
     async def __aexit__(self, *exc_info: Any) -> None:
-        await super().__aexit__(*exc_info)
-        await self.quota.aclose()
+        try:
+            await super().__aexit__(*exc_info)
+        finally:
+            await self.quota.aclose()
 
 
 class _Door(SyncTransport[httpx.Request, httpx.Response], httpx.BaseTransport):
@@ -204,8 +212,10 @@ class QuotaClient(httpx.Client):
 
     def close(self) -> None:
         """Close transports and quota."""
-        super().close()
-        self.quota.close()
+        try:
+            super().close()
+        finally:
+            self.quota.close()
 
     def __exit__(
         self,
@@ -213,8 +223,10 @@ class QuotaClient(httpx.Client):
         exc_value: BaseException | None = None,
         traceback: TracebackType | None = None,
     ) -> None:
-        super().__exit__(exc_type, exc_value, traceback)
-        self.quota.close()
+        try:
+            super().__exit__(exc_type, exc_value, traceback)
+        finally:
+            self.quota.close()
 
 
 class AsyncQuotaClient(httpx.AsyncClient):
@@ -258,8 +270,10 @@ class AsyncQuotaClient(httpx.AsyncClient):
 
     async def aclose(self) -> None:
         """Close transports and quota."""
-        await super().aclose()
-        await self.quota.aclose()
+        try:
+            await super().aclose()
+        finally:
+            await self.quota.aclose()
 
     async def __aexit__(
         self,
@@ -267,8 +281,10 @@ class AsyncQuotaClient(httpx.AsyncClient):
         exc_value: BaseException | None = None,
         traceback: TracebackType | None = None,
     ) -> None:
-        await super().__aexit__(exc_type, exc_value, traceback)
-        await self.quota.aclose()
+        try:
+            await super().__aexit__(exc_type, exc_value, traceback)
+        finally:
+            await self.quota.aclose()
 
 
 def _origin(base_url: httpx.URL | str) -> str | None:

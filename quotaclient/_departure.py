@@ -76,12 +76,16 @@ class _Departure(Generic[AnyLane]):
 
     def copy_of(self, request: Any) -> Any:
         """The request for the inner transport. The caller's own travels on, to redirects."""
-        copy: Any = object.__new__(request.__class__)
-        copy.__dict__.update(request.__dict__)
+        self._copy: Any = object.__new__(request.__class__)
         extensions = {**request.extensions, "trace": self.trace, "timeout": self.timeouts}
         extensions.pop("quota", None)
-        copy.extensions = extensions
-        return copy
+        self._copy.__dict__.update(request.__dict__, extensions=extensions)
+        return self._copy
+
+    def take_over(self, request: Any) -> None:
+        """Let the caller's request have what the inner transport did to its copy: read the body."""
+        if self._copy.stream is not request.stream:
+            request.__dict__.update(self._copy.__dict__, extensions=request.extensions)
 
     def trace(self, name: str, info: dict[str, Any]) -> Any:
         raise NotImplementedError

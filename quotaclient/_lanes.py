@@ -76,9 +76,9 @@ class SyncLane:
         self._store.hold(self.lane.key, wait)
 
     def close(self) -> None:
-        """Give back what is in hand."""
+        """Turn away who waits and give back what is in hand."""
         with self._lock:
-            ask = self.lane.surrender(clock())
+            ask = self.lane.close(clock())
         if ask is not None:
             self._ask(ask)
 
@@ -149,6 +149,7 @@ class AsyncLane:
         self._wakes_at: int | None = None  # when the lane's next instant is, if anybody waits
         self._sleeps_until = 0
         self._poke: anyio.Event | None = None  # there while the clock's task runs
+        self._heard: anyio.Event | None = None  # there while the store is asked
 
     async def acquire(
         self,
@@ -190,8 +191,10 @@ class AsyncLane:
             await told
 
     async def close(self) -> None:
-        """Give back what is in hand."""
-        ask = self.lane.surrender(clock())
+        """Turn away who waits and give back what is in hand."""
+        if self._heard is not None:
+            await self._heard.wait()
+        ask = self.lane.close(clock())
         if ask is not None:
             answer = self._store.reserve(ask)
             if isawaitable(answer):
@@ -211,7 +214,8 @@ class AsyncLane:
             if isinstance(answer, Answer):
                 self.lane.told(answer, clock())
             else:
-                self._spawn(self._hear_and_advance, answer)
+                self._heard = anyio.Event()
+                self._spawn(self._hear_and_advance, answer, self._heard)
         self._wakes_at = step.until if isinstance(step, Sleep) else None
         if self._poke is not None:
             if self._wakes_at is None or self._wakes_at < self._sleeps_until:
@@ -231,8 +235,12 @@ class AsyncLane:
             raise
         self.lane.told(told, clock())
 
-    async def _hear_and_advance(self, answer: Awaitable[Answer]) -> None:
-        await self._hear(answer)
+    async def _hear_and_advance(self, answer: Awaitable[Answer], heard: anyio.Event) -> None:
+        try:
+            await self._hear(answer)
+        finally:
+            self._heard = None
+            heard.set()
         self._advance()
 
     async def _keep_time(self) -> None:

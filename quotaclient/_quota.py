@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import reprlib
 import threading
 from collections.abc import Callable
 from inspect import isawaitable
@@ -12,11 +13,11 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 from uuid import uuid4
 from weakref import WeakKeyDictionary, WeakSet
 
-from quotaclient._core.ask import SECOND, Answer, Permit
+from quotaclient._core.ask import SECOND, Answer, Permit, Refusal, Source
 from quotaclient._core.lane import Lane
 from quotaclient._core.limits import Limit
 from quotaclient._core.options import UNSET, Cost, Unset, checked_cost, checked_priority
-from quotaclient._core.queue import Outcome, Refused, Undecided
+from quotaclient._core.queue import Closed, Outcome, Refused, Undecided
 from quotaclient._lanes import AsyncLane, SyncLane, Tasks
 from quotaclient._settings import Decision, Settings, Usage
 from quotaclient._stores import AsyncStore, Store, hashed
@@ -90,21 +91,27 @@ class _Quota:
 
     def _permit(self, lane: Lane, key: str, outcome: Outcome) -> Permit:
         """The permit of an outcome, or the error that it is."""
-        if isinstance(outcome, Permit):
-            self.degraded += outcome.ticket.source == "share"
-            return outcome
-        if isinstance(outcome, Undecided):
-            raise type(self)._unavailable(outcome.reason)
-        at, window = outcome.refusal
-        wait = max(0, at - clock()) / SECOND
-        limit = None if window is None else lane.limits[window]
+        match outcome:
+            case Permit():
+                self.degraded += outcome.ticket.source == "share"
+                return outcome
+            case Undecided(reason):
+                raise type(self)._unavailable(reason)
+            case Closed():
+                raise RuntimeError(f"this quota was closed while {key!r} waited for a permit")
+            case Refused(refusal, source):
+                raise self._refusal(lane, key, refusal, source)
+
+    def _refusal(self, lane: Lane, key: str, refusal: Refusal, source: Source) -> Exception:
+        wait = max(0, refusal.at - clock()) / SECOND
+        limit = None if refusal.window is None else lane.limits[refusal.window]
         why = "the upstream asked to hold" if limit is None else f"{limit} is used up"
-        raise type(self)._exceeded(
-            f"no permit for {key!r} within max_wait: {why}, try again in {wait:.3f} s"
+        return type(self)._exceeded(
+            f"no permit for {reprlib.repr(key)} within max_wait: {why}, try again in {wait:.3f} s"
             " or wait longer with max_wait=",
             retry_after=wait,
             limit=limit,
-            source=outcome.source,
+            source=source,
         )
 
     def _decision(self, lane: Lane, permit: Permit, since: int) -> Decision:
@@ -114,10 +121,9 @@ class _Quota:
     def _usage(self, answer: Answer) -> Usage:
         if answer.outage is not None:
             raise type(self)._unavailable(answer.outage)
-        pairs = zip(self.limits, answer.left, strict=True)
         return Usage(
             remaining=min(answer.left),
-            used={limit: limit.count - left for limit, left in pairs},
+            used=dict(zip(self.limits, answer.used, strict=True)),
             hold=(answer.hold - clock()) / SECOND if answer.hold else None,
             source=answer.source,
         )

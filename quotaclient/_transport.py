@@ -141,6 +141,7 @@ class SyncTransport(_Transport[Request, Response, BaseQuota]):
                 if not departure.is_late():
                     response = self._inner.handle_request(departure.copy_of(request))
                     course.attempts.sends += 1
+                    departure.take_over(request)
                     self._traces = self._traces or departure.traced
                     return response, departure
             except StartOver:
@@ -202,6 +203,7 @@ class AsyncTransport(_Transport[Request, Response, BaseAsyncQuota]):
                 if not departure.is_late():
                     response = await self._inner.handle_async_request(departure.copy_of(request))
                     course.attempts.sends += 1
+                    departure.take_over(request)
                     self._traces = self._traces or departure.traced
                     return response, departure
             except StartOver:

@@ -140,7 +140,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A reply on the caller's clock. `left` is what each limit has left, in units.
+    """A reply on the caller's clock. `left` is what each limit of the ask has left, in units.
 
     `returned` are permits that the answer holds back and the lane is to give back with its next
     ask. `outage` says why nobody could decide, when nobody could.
@@ -148,6 +148,7 @@ class Answer:
 
     source: Source
     asked: int
+    used: tuple[int, ...] = ()
     left: tuple[int, ...] = ()
     generations: tuple[int, ...] = ()
     hold: int = 0
@@ -178,6 +179,7 @@ def localize(ask: Ask, reply: Reply, source: Source, asked: int, received: int) 
     return Answer(
         source=source,
         asked=asked,
+        used=reply.used,
         left=tuple(
             max(0, limit.count - used) for limit, used in zip(ask.limits, reply.used, strict=True)
         ),

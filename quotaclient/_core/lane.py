@@ -22,7 +22,7 @@ from operator import attrgetter
 
 from quotaclient._core.ask import SECOND, Answer, Ask, GiveBack, Permit, Refusal, Source
 from quotaclient._core.limits import Limit
-from quotaclient._core.queue import Outcome, Refused, Undecided, Waiter, WaitQueue
+from quotaclient._core.queue import Closed, Outcome, Refused, Undecided, Waiter, WaitQueue
 
 MOST_AT_ONCE = 1000  # requests in one ask: what Redis books in about a millisecond
 FRESH = SECOND // 2  # a permit that waited longer than this is checked before it goes out (P6)
@@ -74,6 +74,7 @@ class Lane:
         self._held = 0
         self._news = 0  # how old what we know is: when the store was asked that answered last
         self._rounds = 0  # answers so far
+        self._closed = False
 
     def __repr__(self) -> str:
         return (
@@ -192,11 +193,12 @@ class Lane:
             if before is None or (waiter.deadline is not None and waiter.deadline < before):
                 self._settle(waiter, outcome)
 
-    def surrender(self, now: int) -> Ask | None:
-        """The client closes: the ask that gives back all that is in hand, if anything is."""
-        for permit in self._hand:
-            self.give_back(permit)
-        self._hand.clear()
+    def close(self, now: int) -> Ask | None:
+        """Turn away who waits; the ask that gives back all that is in hand, if anything is."""
+        self._closed = True
+        for waiter in list(self._queue):
+            self._settle(waiter, Closed())
+        self._return_surplus()
         return self._ask(now, 0) if self._returns else None
 
     def lost(self) -> None:
@@ -302,6 +304,8 @@ class Lane:
         """What the shell is to do, after `settle`. An ask that is returned is under way."""
         uncovered = len(self._queue) - len(self._hand)
         check = bool(self._hand) and self._stale(now)
+        if self._closed:
+            return REST
         if not self._asking:
             if uncovered and not self._in_line and now >= self._resume_at:
                 return self._ask(now, min(uncovered, MOST_AT_ONCE))

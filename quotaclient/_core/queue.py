@@ -29,7 +29,12 @@ class Undecided:
     reason: str
 
 
-Outcome = Permit | Refused | Undecided
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The client was closed while the request waited."""
+
+
+Outcome = Permit | Refused | Undecided | Closed
 
 
 @dataclass(slots=True, eq=False)

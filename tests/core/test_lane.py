@@ -5,7 +5,7 @@ from __future__ import annotations
 from quotaclient._core.ask import NEVER, Answer, Ask, GiveBack, Permit, Refusal, Ticket
 from quotaclient._core.lane import CHECK_AHEAD, FRESH, MOST_AT_ONCE, Lane, Sleep, default_guard
 from quotaclient._core.limits import Limit
-from quotaclient._core.queue import SLACK, Refused, Undecided, Waiter
+from quotaclient._core.queue import SLACK, Closed, Refused, Undecided, Waiter
 
 SECOND = 1_000_000
 LIMIT = Limit(10, 10)
@@ -428,15 +428,18 @@ def test_a_lost_ask_is_asked_again() -> None:
 
 
 def test_closing_gives_back_what_is_in_hand() -> None:
-    """A clean end returns reservations; with nothing in hand there is nothing to say."""
+    """A clean end turns away who waits and returns reservations; then nothing is asked any more."""
     lane = a_lane()
-    enter(lane)
+    waiter = enter(lane)
     asked(lane)
     answered(lane, permit(400))
-    ask = lane.surrender(0)
+    ask = lane.close(0)
+    assert waiter.outcome == Closed()
     assert ask is not None
     assert ask.returns[0].ticket.at == 400
-    assert a_lane().surrender(0) is None
+    lane.give_back(permit(500))
+    assert rests(lane)
+    assert a_lane().close(0) is None
 
 
 def test_gone_waiters_do_not_pile_up() -> None:

@@ -72,7 +72,7 @@ def test_a_parameter_that_cannot_be(kind: str, name: str, value: Any) -> None:
     assert len(message) < 1000
     if isinstance(value, str) and 0 < len(value) < 30 and value.isprintable():
         assert value.strip("; ").split(";")[0].strip() in message
-    elif name == "redis":
+    elif name == "redis" and not isinstance(value, str):
         assert type(value).__name__ in message  # not the value: it may hold a password
     elif isinstance(value, int | float) and value not in (HUGE, -HUGE, LONGER, -LONGER):
         assert repr(value) in message
