@@ -10,7 +10,7 @@ import httpx
 import tenacity
 
 from quotaclient._core.limits import Limit
-from quotaclient._core.options import OnOutage
+from quotaclient._core.options import OnOutage, checked_key_or_function
 from quotaclient._quota import BaseAsyncQuota, BaseQuota
 from quotaclient._retry import checked_retry
 from quotaclient._transport import AsyncTransport, SyncTransport, origin_of
@@ -59,6 +59,7 @@ class QuotaTransport(SyncTransport[httpx.Request, httpx.Response], httpx.BaseTra
         **parameters: Any,
     ) -> None:
         policy = checked_retry(retry)
+        checked_key_or_function(key)
         self.quota = Quota(key if isinstance(key, str) else None, limit, **parameters)
         inner = transport if transport is not None else httpx.HTTPTransport()
         self._set_up(inner, self.quota, policy, key, origin=None)
@@ -93,6 +94,7 @@ class AsyncQuotaTransport(AsyncTransport[httpx.Request, httpx.Response], httpx.A
         **parameters: Any,
     ) -> None:
         policy = checked_retry(retry)
+        checked_key_or_function(key)
         self.quota = AsyncQuota(key if isinstance(key, str) else None, limit, **parameters)
         inner = transport if transport is not None else httpx.AsyncHTTPTransport()
         self._set_up(inner, self.quota, policy, key, origin=None)
@@ -190,6 +192,7 @@ class QuotaClient(httpx.Client):
         **httpx_client_arguments: Any,
     ) -> None:
         policy = checked_retry(retry)
+        checked_key_or_function(key)
         origin = _origin(base_url)
         self.quota = Quota(
             key if isinstance(key, str) else origin,
@@ -248,6 +251,7 @@ class AsyncQuotaClient(httpx.AsyncClient):
         **httpx_client_arguments: Any,
     ) -> None:
         policy = checked_retry(retry)
+        checked_key_or_function(key)
         origin = _origin(base_url)
         self.quota = AsyncQuota(
             key if isinstance(key, str) else origin,

@@ -6,7 +6,8 @@ import asyncio
 import os
 import reprlib
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from inspect import isawaitable
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -238,6 +239,9 @@ class _Here:
     def __init__(self, settings: Settings) -> None:
         tasks = Tasks()
         self.store = self._open(settings)
+        self.end = _at_the_end_of_the_loop(self.store)
+        with suppress(StopIteration):  # it has come to its yield, and the loop knows of it
+            self.end.__anext__().send(None)
         self.lanes = _Lanes(settings, lambda lane: AsyncLane(lane, self.store, tasks.spawn))
 
     @staticmethod
@@ -247,6 +251,16 @@ class _Here:
         kind = AsyncRedisStore if _on_asyncio() else ThreadedRedisStore
         store = kind(settings.connections, settings.prefix)
         return AsyncOutageStore(store, settings.fallback(settings.connections.server))
+
+
+async def _at_the_end_of_the_loop(store: AsyncStore) -> AsyncGenerator[None, None]:
+    """Close a store with its loop, at the latest: loops close the generators that they know."""
+    try:
+        yield
+    finally:
+        done = store.close()
+        if done is not None:
+            await done
 
 
 class BaseAsyncQuota(_Quota):
@@ -338,9 +352,7 @@ class BaseAsyncQuota(_Quota):
             return
         for lane in here.lanes.empty():
             await lane.close()
-        done = here.store.close()
-        if done is not None:
-            await done
+        await here.end.aclose()
 
     async def _draw(
         self,

@@ -21,8 +21,6 @@ from quotaclient._core.options import (
 from quotaclient._stores.outage import Fallback
 from quotaclient._stores.redis import Connections
 
-LONGEST_WAIT = 10**9  # seconds, some thirty years: what timers can still count
-
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -94,4 +92,4 @@ class Settings:
 
 def deadline_after(patience: float | None, now: int) -> int | None:
     """`patience` in seconds from `now`, None for however long."""
-    return None if patience is None else now + round(min(patience, LONGEST_WAIT) * SECOND)
+    return None if patience is None else now + round(patience * SECOND)

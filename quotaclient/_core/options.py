@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import reprlib
 from collections.abc import Mapping
@@ -15,8 +14,9 @@ from quotaclient._core.limits import Limit
 OnOutage = Literal["share", "reject"]
 Cost = int | Mapping[str, int]
 
+LONGEST_WAIT = 10**9  # seconds, some thirty years: what timers can still count
 MAX_KEY = 65_536  # characters: more is no name but a document handed in by mistake
-_PREFIX = re.compile(r"[^\s{}]{1,128}")
+_PREFIX = re.compile(r"[!-z|~]{1,128}")
 _PER_REQUEST = ("cost", "key", "max_wait", "priority")
 
 
@@ -32,15 +32,24 @@ UNSET = Unset()
 
 def wrong(name: str, value: object, wanted: str, example: str) -> ValueError:
     """The error for a value that cannot be."""
-    return ValueError(f"{name}={reprlib.repr(value)} is not {wanted}; for example {example}")
+    return ValueError(f"{name}={shown(value)} is not {wanted}; for example {example}")
+
+
+def shown(value: object) -> str:
+    """A value for a message, cut where it is long."""
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # Python prints no number of more than some thousand digits
+        return f"<{type(value).__name__} of too many digits>"
 
 
 def checked_max_wait(value: object) -> float | None:
-    """Seconds >= 0 that a request may wait in all; None is unbounded."""
+    """Seconds that a request may wait in all, 0 to 1e9; None is unbounded."""
     if value is None:
         return None
-    if not _is_number(value) or not value >= 0 or math.isinf(value):
-        raise wrong("max_wait", value, "None or a number of seconds >= 0", "max_wait=30.0")
+    if not _is_number(value) or not 0 <= value <= LONGEST_WAIT:
+        wanted = f"None or seconds from 0 to {LONGEST_WAIT}"
+        raise wrong("max_wait", value, wanted, "max_wait=30.0")
     return float(value)
 
 
@@ -71,7 +80,7 @@ def checked_on_outage(value: object) -> OnOutage:
 def checked_prefix(value: object) -> str:
     """What all Redis keys begin with; braces would move the hash tag of a cluster."""
     if not isinstance(value, str) or not _PREFIX.fullmatch(value):
-        wanted = "a text of 1 to 128 characters without blanks and braces"
+        wanted = "a text of 1 to 128 ASCII characters without blanks and braces"
         raise wrong("prefix", value, wanted, "prefix='quota'")
     return value
 
@@ -81,6 +90,12 @@ def checked_key(value: object) -> str:
         wanted = f"a text of 1 to {MAX_KEY} characters"
         raise wrong("key", value, wanted, "key='tenant-7'")
     return value
+
+
+def checked_key_or_function(value: object) -> None:
+    """A client's key: a text, a function of the request, or None for the origin."""
+    if value is not None and not callable(value):
+        checked_key(value)
 
 
 def checked_priority(value: object) -> int:
@@ -103,7 +118,9 @@ def checked_cost(value: object, limits: tuple[Limit, ...]) -> tuple[int, ...]:
         costs = (_checked_units(value),) * len(limits)
     for cost, limit in zip(costs, limits, strict=True):
         if cost > limit.count:
-            raise ValueError(f"cost={cost} can never be met by the limit {limit}; split the work")
+            raise ValueError(
+                f"cost={shown(cost)} can never be met by the limit {limit}; split the work"
+            )
     return costs
 
 

@@ -45,9 +45,11 @@ class OwnAccount(Account):
 
     `owed` is the part of it that the store does not know, `lives` the generations of the store's
     records that know the rest, `told_at` when the store last answered (-1: never).
-    `missed_reset`: windows that were reset while the store was away.
+    `missed_reset`: windows that were reset while the store was away. `kept_at`: when the store
+    was last seen, after an outage, to have kept a record that counts ours (-1: never).
     """
 
+    kept_at: int = -1
     missed_reset: set[Limit] = field(default_factory=set[Limit])
     owed: dict[str, Window] = field(default_factory=dict[str, Window])
     lives: dict[str, int] = field(default_factory=dict[str, int])
@@ -102,8 +104,11 @@ class OwnAccount(Account):
     def debts(self, ask: Ask, generations: tuple[int, ...], now: int) -> tuple[Sent, ...]:
         """What to tell a store that was away: all, where its record was lost, else what is owed."""
         sent: list[Sent] = []
+        self.kept_at = now
         for i, (limit, generation) in enumerate(zip(ask.limits, generations, strict=True)):
             known = generation and generation == self.lives.get(window_name(limit))
+            if not known:
+                self.kept_at = -1
             window = self._owed(limit) if known else self.window(limit)
             window.forget(now)
             sent += (Sent(i, now - run.at, now - run.by, run.units) for run in window.runs)
@@ -160,4 +165,10 @@ def narrowed(ask: Ask, plan: Reply) -> Ask:
     groups = (
         Group(grant.requests, grant.costs, max(0, grant.at - plan.now)) for grant in plan.grants
     )
+    return replace(ask, groups=tuple(groups))
+
+
+def postponed(ask: Ask, wait: int) -> Ask:
+    """The ask for nothing before so many microseconds from now."""
+    groups = (group._replace(after=max(group.after, wait)) for group in ask.groups)
     return replace(ask, groups=tuple(groups))

@@ -22,7 +22,7 @@ from quotaclient._core.ask import Answer, Ask
 from quotaclient._core.health import LONGEST_BACKOFF, Circuit
 from quotaclient._core.limits import Limit
 from quotaclient._core.options import OnOutage
-from quotaclient._core.share import NoShare, OwnAccount, divided, narrowed
+from quotaclient._core.share import NoShare, OwnAccount, divided, narrowed, postponed
 from quotaclient._stores.memory import Accounts, clock
 from quotaclient._stores.redis import (
     AsyncRedisStore,
@@ -82,10 +82,12 @@ class Replica:
         if self.circuit.succeeded(clock()):
             log.warning("Redis at %s is back: the quota is shared again", self.server)
 
-    def returning(self, ask: Ask, now: int) -> bool:
-        back_at = self.circuit.back_at
+    def returning_for(self, ask: Ask, now: int) -> int:
+        """How much longer others may still be on their shares, or their sends not be told."""
+        if self.circuit.back_at is None:
+            return 0
         longest = max(limit.period_us for limit in ask.limits)
-        return back_at is not None and now < back_at + longest + LONGEST_BACKOFF
+        return max(0, self.circuit.back_at + longest + LONGEST_BACKOFF - now)
 
     @classmethod
     def _forget_all(cls) -> None:
@@ -157,11 +159,13 @@ class Fallback:
     def _together(self, ask: Ask, account: OwnAccount) -> Talk:
         """The store decides; while the fleet is returning, the share must agree."""
         replica = self.replica
-        limits = None
-        if self.on_outage == "share" and ask.groups and replica.returning(ask, clock()):
+        shares: tuple[Limit, ...] | NoShare | None = None
+        returning = replica.returning_for(ask, clock()) if ask.groups else 0
+        if returning and self.on_outage == "share" and self.replicas is not None:
             shares = divided(ask, self.replicas)
-            limits = None if isinstance(shares, NoShare) else shares
-        if limits is None:
+            if isinstance(shares, NoShare):
+                ask = self._without_share(ask, account, returning)
+        if shares is None or isinstance(shares, NoShare):
             answer = yield ask
             assert answer is not None
             with replica.lock:
@@ -170,15 +174,21 @@ class Fallback:
                 replica.succeeded()
             return answer
         with replica.lock:
-            plan = account.plan(ask, limits, clock())
+            plan = account.plan(ask, shares, clock())
         answer = yield narrowed(ask, plan)
         assert answer is not None
         with replica.lock:
             account.told(ask, answer, clock())
             replica.succeeded()
-            kept = account.admit(ask, answer, limits, clock())
+            kept = account.admit(ask, answer, shares, clock())
         refusal = plan.refusal
         return replace(kept, refusal=kept.refusal or refusal)
+
+    def _without_share(self, ask: Ask, account: OwnAccount, returning: int) -> Ask:
+        """A share of nothing binds too, unless the store is known to have lost nothing."""
+        back_at = self.replica.circuit.back_at
+        kept = back_at is not None and account.kept_at >= back_at
+        return ask if kept else postponed(ask, returning)
 
     def _alone(self, ask: Ask, account: OwnAccount) -> Answer:
         """What this replica decides without the store."""
@@ -318,4 +328,6 @@ class AsyncOutageStore:
                 self._fallback.not_forgotten(key, limits, error)
 
     async def close(self) -> None:
-        await self._store.close()
+        done = self._store.close()
+        if done is not None:
+            await done

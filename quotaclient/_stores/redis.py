@@ -279,5 +279,5 @@ class ThreadedRedisStore:
     async def reset(self, key: str, limits: tuple[Limit, ...]) -> None:
         await anyio.to_thread.run_sync(partial(self._store.reset, key, limits))
 
-    async def close(self) -> None:
-        await anyio.to_thread.run_sync(self._store.close)
+    def close(self) -> None:
+        self._store.close()

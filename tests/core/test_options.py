@@ -16,6 +16,7 @@ from quotaclient._core.options import (
     checked_cost,
     checked_guard,
     checked_key,
+    checked_key_or_function,
     checked_max_wait,
     checked_on_outage,
     checked_prefix,
@@ -56,6 +57,9 @@ def per_request(value: object) -> RequestOptions:
         (checked_on_outage, "reject", "reject"),
         (checked_prefix, "quota", "quota"),
         (checked_key, "tenant-7", "tenant-7"),
+        (checked_key_or_function, "tenant-7", None),
+        (checked_key_or_function, None, None),
+        (checked_key_or_function, str, None),
         (checked_priority, -3, -3),
         (cost, 1, (1, 1)),
         (cost, 0, (0, 0)),
@@ -77,6 +81,7 @@ def test_what_is_right(check: Callable[[object], object], value: object, result:
         *((checked_on_outage, value) for value in ("Share", None, 1, "")),
         *((checked_prefix, value) for value in ("", "a b", "a{b", "}", None, 7, "x" * 129, "a\n")),
         *((checked_key, value) for value in ("", None, b"bytes", 7, "x" * (MAX_KEY + 1))),
+        *((checked_key_or_function, value) for value in ("", 7, b"bytes")),
         *((checked_priority, value) for value in (1.0, "1", None, True, math.nan)),
         *((cost, value) for value in (-1, 1.5, math.nan, True, "5", None, [1], 11, 10**30)),
         *((cost, value) for value in ({"token": 1}, {"tokens": -1}, {7: 1}, {"tokens": 501})),
@@ -99,6 +104,12 @@ def test_what_one_request_says() -> None:
     assert per_request({}) == RequestOptions((1, 1), None, 60.0, 0)
     given = {"cost": {"requests": 2}, "key": "a", "max_wait": None, "priority": 4}
     assert per_request(given) == RequestOptions((2, 0), "a", None, 4)
+
+
+def test_numbers_that_python_does_not_print() -> None:
+    """A number of thousands of digits is named, for printing it is an error of its own."""
+    with pytest.raises(ValueError, match=r"replicas=<int of too many digits> is not"):
+        checked_replicas(-(10**5000))
 
 
 def test_unset_has_a_name() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from quotaclient._core.account import Account, window_name
 from quotaclient._core.ask import SECOND, Answer, Ask, GiveBack, Group, localize
 from quotaclient._core.limits import Limit
-from quotaclient._core.share import NoShare, OwnAccount, divided, narrowed
+from quotaclient._core.share import NoShare, OwnAccount, divided, narrowed, postponed
 
 LIMIT = Limit(12, 10)
 
@@ -130,6 +130,38 @@ def test_of_the_stores_permits_the_share_admits_its_part() -> None:
     assert len(own.admit(free, answer, limits, SECOND).permits) == 1
     assert own.share(free, limits, SECOND).permits
     own.plan(free, limits, SECOND)
+
+
+def test_an_ask_may_be_postponed() -> None:
+    """Nothing goes before the wait is over; what was to go later still does."""
+    groups = (Group(1, (1,)), Group(2, (1,), 900))
+    later = postponed(replace(an_ask(), groups=groups), 500)
+    assert [group.after for group in later.groups] == [500, 900]
+
+
+def test_a_kept_record_is_noted() -> None:
+    """The account remembers whether the store that came back still counted its sends."""
+    own, store = OwnAccount(), Account()
+    first = granted_by_store(own, store, an_ask(2), SECOND)
+    own.debts(an_ask(), first.generations, 2 * SECOND)
+    assert own.kept_at == 2 * SECOND
+    own.debts(an_ask(), (0,), 3 * SECOND)
+    assert own.kept_at == -1
+
+
+def test_a_missed_reset_is_news() -> None:
+    """A reset that the store did not hear of has to be told, and so has a hold."""
+    own = OwnAccount()
+    own.share(an_ask(2), shares(an_ask()), SECOND)
+    own.reset_here((LIMIT,), store_knows=True)
+    assert not own.has_news(an_ask(), SECOND)
+    assert not own.debts(an_ask(), (0,), SECOND)
+    own.reset_here((LIMIT,), store_knows=False)
+    assert own.missed_reset == {LIMIT}
+    assert own.has_news(an_ask(), SECOND)
+    held = OwnAccount()
+    held.raise_hold(9 * SECOND)
+    assert held.has_news(an_ask(), SECOND)
 
 
 def test_windows_have_no_count_in_their_name() -> None:

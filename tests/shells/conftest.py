@@ -31,6 +31,12 @@ def other(colour: Colour) -> Iterator[Colour]:
         yield other
 
 
+@pytest.fixture
+def either(colour: Colour, shared_redis: RedisServer) -> str | None:
+    """One store a colour: for tests that take their time, and tell the same on both."""
+    return shared_redis.url if colour.name == "sync" else None
+
+
 @pytest.fixture(params=["memory", "redis"])
 def redis(request: pytest.FixtureRequest) -> str | None:
     """Each store, as one passes it to `redis=`."""

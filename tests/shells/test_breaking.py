@@ -36,8 +36,7 @@ def used_of(usage: quotaclient.Usage) -> int:
 # Crowds
 
 
-@pytest.mark.parametrize("max_wait", [None, 60.0])
-def test_ten_thousand_waiters(key: str, max_wait: float | None) -> None:
+def test_ten_thousand_waiters(key: str) -> None:
     """10,000 at 2,000 a second pass in the four periods that this takes, in order of arrival."""
     done: list[int] = []
 
@@ -46,7 +45,7 @@ def test_ten_thousand_waiters(key: str, max_wait: float | None) -> None:
         done.append(number)
 
     async def main() -> float:
-        async with AsyncQuota(key, "2000/s", max_wait=max_wait) as quota:
+        async with AsyncQuota(key, "2000/s") as quota:
             with stopwatch() as took:
                 await asyncio.gather(*(one(quota, number) for number in range(10_000)))
             return took.seconds
@@ -93,10 +92,10 @@ def test_ten_thousand_who_cannot_be_served_learn_it_soon(key: str) -> None:
 
 
 def test_fifty_threads_share_one_client(key: str) -> None:
-    """50 threads with 6 requests each through 100 a second: all answered, not one 429."""
-    with StrictUpstream(100, 1.0) as upstream:
+    """50 threads with 6 requests each through 100 per half second: all answered, not one 429."""
+    with StrictUpstream(100, 0.5) as upstream:
         errors: list[object] = []
-        with QuotaClient(upstream.url, limit="100/s", key=key, guard=0.2, retry=0) as client:
+        with QuotaClient(upstream.url, limit="100/0.5s", key=key, guard=0.2, retry=0) as client:
 
             def work() -> None:
                 for _ in range(6):
@@ -111,7 +110,7 @@ def test_fifty_threads_share_one_client(key: str) -> None:
     assert report.admitted == 300
     assert report.refused == 0
     assert report.most_in_any_window() <= 100
-    assert 2.0 <= took.seconds < 4.0
+    assert 1.0 <= took.seconds < 3.0
 
 
 def test_fifty_clients_in_fifty_threads_share_one_window(key: str, redis: str | None) -> None:
@@ -122,7 +121,7 @@ def test_fifty_clients_in_fifty_threads_share_one_window(key: str, redis: str | 
         def work() -> None:
             with QuotaClient(
                 upstream.url, limit="50/0.5s", key=key, redis=redis, guard=0.2, retry=0,
-                trust_env=False,
+                trust_env=False, verify=False,
             ) as client:  # fmt: skip
                 for _ in range(2):
                     status = client.get("/").status_code
@@ -165,7 +164,7 @@ def test_threads_that_come_and_go_lose_nothing(key: str) -> None:
 
     def work() -> None:
         chance = random.Random(threading.get_ident())
-        for _ in range(10):
+        for _ in range(6):
             try:
                 quota.acquire(max_wait=chance.choice([0, 0.01, 0.1, 0.5]))
             except QuotaExceeded:
@@ -217,9 +216,9 @@ def test_survivors_of_a_storm_get_the_first_window(
     chance = random.Random(7)
 
     async def main() -> None:
-        async with AsyncQuota(key, "50/0.5s", redis=redis, guard=0) as quota:
+        async with AsyncQuota(key, "50/0.4s", redis=redis, guard=0) as quota:
             await quota.acquire(50)
-            opens = time.monotonic() + 0.5
+            opens = time.monotonic() + 0.4
             await quota.peek()
             survivors = set(chance.sample(range(1000), 50))
             served: list[float] = []
@@ -254,9 +253,9 @@ def test_a_storm_in_the_moment_of_the_permits_loses_none(
     chance = random.Random(11)
 
     async def main() -> None:
-        async with AsyncQuota(key, "100/s", redis=redis, guard=0) as quota:
+        async with AsyncQuota(key, "100/0.4s", redis=redis, guard=0) as quota:
             await quota.acquire(100)
-            opens = time.monotonic() + 1.0
+            opens = time.monotonic() + 0.4
             acquired = 0
 
             async def victim() -> None:
@@ -269,7 +268,7 @@ def test_a_storm_in_the_moment_of_the_permits_loses_none(
                     return
                 acquired += 1
 
-            await asyncio.sleep(0.7)
+            await asyncio.sleep(0.2)
             await asyncio.gather(*(victim() for _ in range(1000)))
             used = -1
             for _ in range(30):
@@ -497,7 +496,7 @@ import os, sys, time
 from quotaclient import Quota
 
 url, key = sys.argv[1:]
-quota = Quota(key, "10/0.5s", redis=url, guard=0)
+quota = Quota(key, "10/0.4s", redis=url, guard=0)
 for _ in range(5):
     quota.acquire()
 read, write = os.pipe()
@@ -516,7 +515,7 @@ assert os.waitpid(child, 0)[1] == 0
 quota.acquire(max_wait=5)
 at = sorted(took + theirs)
 assert len(at) == 30
-print(max(sum(1 for t in at if s <= t < s + 0.48) for s in at))
+print(max(sum(1 for t in at if s <= t < s + 0.38) for s in at))
 """
 
 
@@ -532,9 +531,9 @@ from quotaclient import Quota
 warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads: that is the point
 url, key = sys.argv[1:]
 url = None if url == "memory" else url
-quota = Quota(key, "2/0.4s", redis=url, guard=0, max_wait=20)
+quota = Quota(key, "2/0.3s", redis=url, guard=0, max_wait=20)
 quota.acquire(2)
-waiting = [threading.Thread(target=quota.acquire) for _ in range(6)]
+waiting = [threading.Thread(target=quota.acquire) for _ in range(4)]
 for thread in waiting:
     thread.start()
 time.sleep(0.1)  # they wait, with reservations in hand
@@ -543,7 +542,7 @@ if child == 0:
     before = time.monotonic()
     quota.acquire()
     quota.close()
-    os._exit(0 if 0.1 < time.monotonic() - before < 10 else 3)
+    os._exit(0 if 0.05 < time.monotonic() - before < 10 else 3)
 for thread in waiting:
     thread.join()
 assert os.waitpid(child, 0)[1] == 0, "the child"
@@ -637,7 +636,7 @@ def test_ctrl_c_ends_a_wait(kind: str, redis: str | None) -> None:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "waiting\n"
-            time.sleep(0.2)
+            time.sleep(0.1)
             process.send_signal(signal.SIGINT)
             with stopwatch() as took:
                 _, errors = process.communicate(timeout=5)

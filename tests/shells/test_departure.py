@@ -93,7 +93,7 @@ def test_http2_requests_late_again_and_again(colour: Colour, key: str) -> None:
             upstream.url, limit="30/min", key=key, guard=GUARD, http1=False, http2=True
         )
         client.get("/")
-        left = [LATE, LATE, LATE]
+        left = [0.06, 0.06, 0.06]
         def trace(name: str, info: Any) -> None:
             if name == "http2.send_request_headers.started" and left:
                 time.sleep(left.pop())
@@ -130,19 +130,19 @@ def test_punctual_http2_requests_are_not_disturbed(colour: Colour, key: str) -> 
 
 
 def test_an_expired_permit_is_exchanged_in_the_callback(
-    any_colour: Colour, key: str, redis: str | None, upstream: ScriptedUpstream
+    colour: Colour, key: str, redis: str | None, upstream: ScriptedUpstream
 ) -> None:
     """Late by its connection, a request on HTTP/1.1 departs on that very connection, booked once,
     at its departure."""
-    client = any_colour.client(upstream.url, limit="3/s", key=key, redis=redis, guard=GUARD)
+    client = colour.client(upstream.url, limit="3/0.4s", key=key, redis=redis, guard=GUARD)
     seen: list[str] = []
-    trace = any_colour.trace(seen, {CONNECTED: 0.4})
+    trace = colour.trace(seen, {CONNECTED: 0.2})
     response = client.get("/", extensions={"trace": trace})
     assert response.status_code == 200
     assert upstream.accepted == 1
     assert seen.count("http11.send_request_headers.started") == 1
     assert client.quota.used() == 1
-    time.sleep(0.8)  # 1.2 s after the first permit, 0.8 s after the departure
+    time.sleep(0.4)  # 0.6 s after the first permit, 0.4 s after the departure
     assert client.quota.used() == 1
     client.close()
 
@@ -166,12 +166,12 @@ def test_an_exchange_with_a_long_wait_starts_over_at_most_twice(
     colour: Colour, key: str, upstream: ScriptedUpstream
 ) -> None:
     """Where others hold the next places, a late request gives its connection up, twice at most."""
-    limit, guard = "1/0.3s", 0.03
+    limit, guard = "1/0.2s", 0.03
     client = colour.client(upstream.url, limit=limit, key=key, guard=guard, max_wait=20)
     rival = colour.quota(key, limit, guard=guard, max_wait=20)
     trace = colour.trace([], {CONNECTED: 0.06})
     request = client.start("/", extensions={"trace": trace})
-    demand = [rival.start() for _ in range(4)]  # a place in line is always theirs
+    demand = [rival.start() for _ in range(3)]  # a place in line is always theirs
     assert request.result(10).status_code == 200
     assert 2 <= upstream.accepted <= 3
     assert len(upstream.received) == 1
@@ -196,10 +196,10 @@ def test_a_slow_trace_does_not_make_a_late_departure(
     colour: Colour, key: str, upstream: ScriptedUpstream
 ) -> None:
     """The user's own callback at the point of departure runs before the permit is looked at."""
-    client = colour.client(upstream.url, limit="5/s", key=key, guard=GUARD)
-    trace = colour.trace([], {"http11.send_request_headers.started": 0.5})
+    client = colour.client(upstream.url, limit="5/0.4s", key=key, guard=GUARD)
+    trace = colour.trace([], {"http11.send_request_headers.started": 0.25})
     client.get("/", extensions={"trace": trace})
-    time.sleep(0.65)  # 1.15 s after the first permit, 0.65 s after the departure
+    time.sleep(0.35)  # 0.6 s after the first permit, 0.35 s after the departure
     assert client.quota.used() == 1
 
 
@@ -280,7 +280,7 @@ def test_a_connection_that_is_reset_after_the_headers_counts(colour: Colour, key
 
 def test_a_full_pool_gives_the_permit_back(colour: Colour, key: str, redis: str | None) -> None:
     """PoolTimeout means that nothing was sent, so nothing is used."""
-    with ScriptedUpstream(lambda received: Answer(delay=0.4)) as upstream:
+    with ScriptedUpstream(lambda received: Answer(delay=0.25)) as upstream:
         client = colour.client(
             upstream.url, limit="5/min", key=key, redis=redis,
             limits=httpx.Limits(max_connections=1), timeout=httpx.Timeout(5, pool=0.05),
@@ -344,7 +344,7 @@ def test_cancelled_while_waiting_for_a_permit(
     """A request that is cancelled in line leaves nothing behind, and the next goes on."""
 
     async def main() -> None:
-        async with Cancelled(upstream.url, key, redis, limit="2/0.4s") as it:
+        async with Cancelled(upstream.url, key, redis, limit="2/0.2s") as it:
             await it.client.quota.acquire(2)
             with anyio.move_on_after(0.05) as scope:
                 await it.client.get("/")
@@ -398,7 +398,7 @@ def test_cancelled_while_waiting_for_a_connection(
                     assert scope.cancelled_caught
             assert await it.used_in_the_end(1) == 1
 
-    with ScriptedUpstream(lambda received: Answer(delay=0.3)) as upstream:
+    with ScriptedUpstream(lambda received: Answer(delay=0.2)) as upstream:
         anyio.run(main, upstream.url, backend=backend)
     gc.collect()
 
@@ -435,18 +435,18 @@ def test_cancelled_while_exchanging(backend: str, key: str, upstream: ScriptedUp
 
     async def slow(name: str, info: Any) -> None:
         if name == CONNECTED:
-            await anyio.sleep(0.3)
+            await anyio.sleep(0.15)
 
     async def main() -> None:
         async with AsyncQuotaClient(
-            upstream.url, limit="1/0.5s", key=key, guard=0.2, max_wait=50
+            upstream.url, limit="1/0.3s", key=key, guard=0.2, max_wait=50
         ) as client:
             async with anyio.create_task_group() as group:
-                group.start_soon(_cancelled_after, 0.33, client, slow)
+                group.start_soon(_cancelled_after, 0.18, client, slow)
                 await anyio.sleep(0.01)
                 group.start_soon(client.quota.acquire)  # it is next in line for the unit
             usage = await client.quota.peek()
-            assert usage.used == {Limit(1, 0.5): 1}
+            assert usage.used == {Limit(1, 0.3): 1}
 
     anyio.run(main, backend=backend)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from quotaclient import AsyncQuota
 from quotaclient._core.ask import SECOND, Answer, Ask, GiveBack, Group
 from quotaclient._core.health import LONGEST_BACKOFF
 from quotaclient._core.limits import Limit
@@ -360,3 +361,47 @@ def test_what_a_replica_heard_and_forgot_meanwhile_is_told(
     assert 7 * SECOND < seen.hold - clock() <= 9 * SECOND
     store.close()
     other.close()
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_share_of_nothing_binds_too(lost: bool, colour: str, redis_server: RedisServer) -> None:
+    """With less than a unit each, nobody sends until an empty Redis can have heard of all."""
+    store = a_store(colour, redis_server, replicas=24)
+    store.reserve(an_ask(2))
+    redis_server.kill() if lost else redis_server.freeze()
+    outage = store.reserve(an_ask()).outage
+    assert outage is not None
+    assert "one of 24 replicas may send 0" in outage
+    redis_server.restart() if lost else redis_server.thaw()
+    time.sleep(0.55)
+    answer = store.reserve(an_ask(1))
+    if not lost:
+        assert granted(answer) == ("store", 1)
+    else:
+        assert answer.refusal is not None
+        wait = LIMIT.period * SECOND + LONGEST_BACKOFF
+        assert wait - 0.5 * SECOND < answer.refusal.at - clock() <= wait
+    store.close()
+
+
+@pytest.mark.parametrize("many", [1, 25])
+def test_closing_is_no_outage(many: int, redis_server: RedisServer) -> None:
+    """A client that closes while it gives back is not taken for a Redis that went away."""
+    Replica._everywhere.clear()
+
+    async def main() -> None:
+        given: dict[str, Any] = {"redis": redis_server.url, "on_outage": "reject"}
+        other = AsyncQuota("other", "10/s", **given)
+        quota = AsyncQuota("key", "10/s", **given)
+        tasks = [asyncio.create_task(quota.acquire()) for _ in range(10 + many)]
+        await asyncio.sleep(0.3)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        await quota.aclose()
+        await asyncio.sleep(0.01)
+        assert (await other.acquire()).source == "store"
+        await other.aclose()
+
+    asyncio.run(main())
+    Replica._everywhere.clear()
