@@ -74,7 +74,7 @@ KNOWS = {
     "redis": {"quotaclient._stores.redis"},
     "httpx": {"quotaclient.errors", "quotaclient._client"},
     "tenacity": {"quotaclient._retry", "quotaclient._transport", "quotaclient._client"},
-    "anyio": {"quotaclient._lanes", "quotaclient._stores.redis"},
+    "anyio": {"quotaclient._lanes", "quotaclient._stores.redis", "quotaclient._transport"},
 }
 
 

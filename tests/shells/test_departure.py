@@ -14,8 +14,16 @@ import httpx
 import pytest
 
 from quotaclient import AsyncQuotaClient, Decision, Limit, Usage
-from quotaclient.testing import Answer, Http2Upstream, ScriptedUpstream
-from tests.shells.colours import Colour, Recording, SomeClient, Threads, eventually, results, stopwatch
+from quotaclient.testing import Answer, Http2Upstream, RedisServer, ScriptedUpstream
+from tests.shells.colours import (
+    Colour,
+    Recording,
+    SomeClient,
+    Threads,
+    eventually,
+    results,
+    stopwatch,
+)
 
 GUARD = 0.1  # a permit lasts half of it
 LATE = 0.15
@@ -94,6 +102,7 @@ def test_http2_requests_late_again_and_again(colour: Colour, key: str) -> None:
         )
         client.get("/")
         left = [0.06, 0.06, 0.06]
+
         def trace(name: str, info: Any) -> None:
             if name == "http2.send_request_headers.started" and left:
                 time.sleep(left.pop())
@@ -130,11 +139,11 @@ def test_punctual_http2_requests_are_not_disturbed(colour: Colour, key: str) -> 
 
 
 def test_an_expired_permit_is_exchanged_in_the_callback(
-    colour: Colour, key: str, redis: str | None, upstream: ScriptedUpstream
+    colour: Colour, key: str, either: str | None, upstream: ScriptedUpstream
 ) -> None:
     """Late by its connection, a request on HTTP/1.1 departs on that very connection, booked once,
     at its departure."""
-    client = colour.client(upstream.url, limit="3/0.4s", key=key, redis=redis, guard=GUARD)
+    client = colour.client(upstream.url, limit="3/0.4s", key=key, redis=either, guard=GUARD)
     seen: list[str] = []
     trace = colour.trace(seen, {CONNECTED: 0.2})
     response = client.get("/", extensions={"trace": trace})
@@ -148,11 +157,11 @@ def test_an_expired_permit_is_exchanged_in_the_callback(
 
 
 def test_many_late_requests_on_http11(
-    colour: Colour, key: str, redis: str | None, upstream: ScriptedUpstream
+    colour: Colour, key: str, either: str | None, upstream: ScriptedUpstream
 ) -> None:
     """20 cold connections that are all late depart on those connections, and use 20 of 20."""
     client = colour.client(
-        upstream.url, limit="20/min", key=key, redis=redis, guard=GUARD, max_wait=3
+        upstream.url, limit="20/min", key=key, redis=either, guard=GUARD, max_wait=3
     )
     trace = colour.trace([], {CONNECTED: LATE})
     responses = results([client.start("/", extensions={"trace": trace}) for _ in range(20)])
@@ -166,7 +175,7 @@ def test_an_exchange_with_a_long_wait_starts_over_at_most_twice(
     colour: Colour, key: str, upstream: ScriptedUpstream
 ) -> None:
     """Where others hold the next places, a late request gives its connection up, twice at most."""
-    limit, guard = "1/0.2s", 0.03
+    limit, guard = "1/0.15s", 0.03
     client = colour.client(upstream.url, limit=limit, key=key, guard=guard, max_wait=20)
     rival = colour.quota(key, limit, guard=guard, max_wait=20)
     trace = colour.trace([], {CONNECTED: 0.06})
@@ -278,11 +287,11 @@ def test_a_connection_that_is_reset_after_the_headers_counts(colour: Colour, key
         client.close()
 
 
-def test_a_full_pool_gives_the_permit_back(colour: Colour, key: str, redis: str | None) -> None:
+def test_a_full_pool_gives_the_permit_back(colour: Colour, key: str, either: str | None) -> None:
     """PoolTimeout means that nothing was sent, so nothing is used."""
     with ScriptedUpstream(lambda received: Answer(delay=0.25)) as upstream:
         client = colour.client(
-            upstream.url, limit="5/min", key=key, redis=redis,
+            upstream.url, limit="5/min", key=key, redis=either,
             limits=httpx.Limits(max_connections=1), timeout=httpx.Timeout(5, pool=0.05),
         )  # fmt: skip
         slow = client.start("/")
@@ -309,6 +318,12 @@ def test_an_unsupported_scheme_gives_the_permit_back(colour: Colour, key: str) -
 
 
 # Cancellation: only an event loop has it
+
+
+@pytest.fixture
+def crossed(backend: str, shared_redis: RedisServer) -> str | None:
+    """A store for each loop; the other pairs are those of quotas without HTTP."""
+    return shared_redis.url if backend == "asyncio" else None
 
 
 class Cancelled:
@@ -339,12 +354,12 @@ class Cancelled:
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_cancelled_while_waiting_for_a_permit(
-    backend: str, key: str, redis: str | None, upstream: ScriptedUpstream
+    backend: str, key: str, crossed: str | None, upstream: ScriptedUpstream
 ) -> None:
     """A request that is cancelled in line leaves nothing behind, and the next goes on."""
 
     async def main() -> None:
-        async with Cancelled(upstream.url, key, redis, limit="2/0.2s") as it:
+        async with Cancelled(upstream.url, key, crossed, limit="2/0.2s") as it:
             await it.client.quota.acquire(2)
             with anyio.move_on_after(0.05) as scope:
                 await it.client.get("/")
@@ -359,7 +374,7 @@ def test_cancelled_while_waiting_for_a_permit(
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_cancelled_while_connecting(
-    backend: str, key: str, redis: str | None, upstream: ScriptedUpstream
+    backend: str, key: str, crossed: str | None, upstream: ScriptedUpstream
 ) -> None:
     """A request that is cancelled before its headers gives its permit back, or on to the next."""
 
@@ -368,7 +383,7 @@ def test_cancelled_while_connecting(
             await anyio.sleep(5)
 
     async def main() -> None:
-        async with Cancelled(upstream.url, key, redis) as it:
+        async with Cancelled(upstream.url, key, crossed) as it:
             for _ in range(4):
                 with anyio.move_on_after(0.05) as scope:
                     await it.client.get("/", extensions={"trace": slow})
@@ -383,12 +398,12 @@ def test_cancelled_while_connecting(
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_cancelled_while_waiting_for_a_connection(
-    backend: str, key: str, redis: str | None
+    backend: str, key: str, crossed: str | None
 ) -> None:
     """A request that is cancelled in the pool's queue has not departed: its permit is given back."""
 
     async def main(url: str) -> None:
-        async with Cancelled(url, key, redis, limit="9/min") as it:
+        async with Cancelled(url, key, crossed, limit="9/min") as it:
             async with anyio.create_task_group() as group:
                 group.start_soon(it.client.get, "/")
                 await anyio.sleep(0.05)
@@ -439,14 +454,14 @@ def test_cancelled_while_exchanging(backend: str, key: str, upstream: ScriptedUp
 
     async def main() -> None:
         async with AsyncQuotaClient(
-            upstream.url, limit="1/0.3s", key=key, guard=0.2, max_wait=50
+            upstream.url, limit="1/0.4s", key=key, guard=0.2, max_wait=50
         ) as client:
             async with anyio.create_task_group() as group:
                 group.start_soon(_cancelled_after, 0.18, client, slow)
                 await anyio.sleep(0.01)
                 group.start_soon(client.quota.acquire)  # it is next in line for the unit
             usage = await client.quota.peek()
-            assert usage.used == {Limit(1, 0.3): 1}
+            assert usage.used == {Limit(1, 0.4): 1}
 
     anyio.run(main, backend=backend)
 

@@ -125,7 +125,9 @@ def test_an_argument_of_acquire_that_cannot_be(
     assert quota.used() == 0
 
 
-@pytest.mark.parametrize("priority", [-HUGE, HUGE, -1, 0], ids=["lowest", "highest", "low", "usual"])
+@pytest.mark.parametrize(
+    "priority", [-HUGE, HUGE, -1, 0], ids=["lowest", "highest", "low", "usual"]
+)
 def test_any_whole_number_is_a_priority(colour: Colour, key: str, priority: int) -> None:
     """Priorities have no bounds."""
     assert colour.quota(key, "5/min").acquire(priority=priority).remaining == 4

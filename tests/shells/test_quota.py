@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+from functools import partial
 from typing import Any
 
 import httpx
@@ -77,9 +78,13 @@ def test_order_of_arrival(colour: Colour, either: str | None, key: str) -> None:
     quota.acquire()
     done: list[int] = []
     futures = []
+
+    def note(number: int, _: object) -> None:
+        done.append(number)
+
     for number in range(5):
         future = quota.start()
-        future.add_done_callback(lambda _, number=number: done.append(number))
+        future.add_done_callback(partial(note, number))
         futures.append(future)
         time.sleep(TICK / 3)
     results(futures)
@@ -92,9 +97,13 @@ def test_priority_goes_before_arrival(colour: Colour, either: str | None, key: s
     quota.acquire()
     done: list[str] = []
     futures = []
+
+    def note(name: str, _: object) -> None:
+        done.append(name)
+
     for name, priority in [("a", 0), ("b", 0), ("low", -5), ("x", 7), ("y", 7)]:
         future = quota.start(priority=priority)
-        future.add_done_callback(lambda _, name=name: done.append(name))
+        future.add_done_callback(partial(note, name))
         futures.append(future)
         time.sleep(TICK / 3)
     results(futures)
@@ -445,10 +454,10 @@ def test_hundred_at_once(any_colour: Colour, redis: str | None, key: str) -> Non
 
 
 def test_all_waiters_are_served_in_the_time_that_the_limit_gives(
-    any_colour: Colour, redis: str | None, key: str
+    colour: Colour, redis: str | None, key: str
 ) -> None:
     """40 through 10 per 0.1 s take three periods, guards included, and hardly more."""
-    quota = any_colour.quota(key, "10/0.1s", redis=redis)
+    quota = colour.quota(key, "10/0.1s", redis=redis)
     with stopwatch() as took:
         outcomes = results([quota.start() for _ in range(40)])
     assert not [outcome for outcome in outcomes if isinstance(outcome, Exception)]
