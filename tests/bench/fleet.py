@@ -1,16 +1,17 @@
 """A fleet of real processes against a strict upstream: what it sends, spends and waits.
 
-python -m tests.bench.fleet                     4 processes x 25 tasks, 100 per 2 s, 15 s
-python -m tests.bench.fleet --threads           the same with threads and QuotaClient
-python -m tests.bench.fleet --kill              kill -9 of Redis in the middle, back later
-python -m tests.bench.fleet --sorted-set        the plain limiter that most people write
+python -m tests.bench.fleet                      4 processes x 25 tasks, 100 per 2 s, 15 s
+python -m tests.bench.fleet async threads sorted-set
+                                                 the same, one after the other: the async
+                                                 client, the sync one in threads, and the
+                                                 limiter that most people write
+python -m tests.bench.fleet async --kill         kill -9 of Redis after a third, back after two
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import math
 import threading
 import time
@@ -26,7 +27,7 @@ import redis as redis_sync
 import redis.asyncio as redis_async
 
 from quotaclient import AsyncQuotaClient, Limit, QuotaClient
-from quotaclient.testing import RedisServer, Report, StrictUpstream
+from quotaclient.testing import RedisServer, StrictUpstream
 
 # httpx closes connections that were idle for 5 s, and with threads it may do so just as another
 # takes one up (seen with a plain httpx.Client too: ReadError, bad file descriptor). Requests that
@@ -205,23 +206,7 @@ async def _with_sorted_set(plan: Plan, name: str, ready: Any, tally: Tally) -> N
         await asyncio.gather(*(work(task) for task in range(plan.tasks)))
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a run showed."""
-
-    report: Report
-    tallies: dict[str, Tally]
-    script_calls: int
-
-    @property
-    def statuses(self) -> Counter[str]:
-        """How requests ended, all processes together."""
-        return sum((tally.statuses for tally in self.tallies.values()), Counter())
-
-
-def run_fleet(
-    plan: Plan, during: Callable[[], None] | None = None, calls: Callable[[], int] = int
-) -> dict[str, Tally]:
+def run_fleet(plan: Plan, during: Callable[[], None] | None = None) -> dict[str, Tally]:
     """Run the fleet to its end; `during` runs beside it, from the moment it starts."""
     context = get_context("spawn")
     ready = context.Barrier(plan.replicas + 1)
@@ -252,32 +237,11 @@ def script_calls(server: RedisServer) -> int:
     return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "eval"))
 
 
-def main() -> None:
-    """Run what the command line says and print its table as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--threads", action="store_const", const="threads", dest="kind")
-    parser.add_argument("--sorted-set", action="store_const", const="sorted-set", dest="kind")
-    parser.add_argument("--kill", action="store_true")
-    parser.add_argument("--limit", default="100/2s")
-    parser.add_argument("--seconds", type=float, default=15)
-    parser.add_argument("--replicas", type=int, default=4)
-    parser.add_argument("--tasks", type=int, default=25)
-    parser.add_argument("--guard", type=float)
-    options = parser.parse_args()
+def measure(kind: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Run one fleet with a Redis and an upstream of its own; what it showed."""
     (limit,) = Limit.parse(options.limit)
+    calls, away = [0], [0.0, 0.0]
     with RedisServer() as server, StrictUpstream(limit.count, limit.period) as upstream:
-        plan = Plan(
-            upstream.url,
-            server.url,
-            limit,
-            options.seconds,
-            options.tasks,
-            options.replicas,
-            options.guard,
-            options.kind or "async",
-        )
-        calls = [0]
-        away = [0.0, 0.0]
 
         def kill_and_restart() -> None:
             time.sleep(options.seconds / 3)
@@ -288,34 +252,62 @@ def main() -> None:
             server.restart()
             away[1] = time.monotonic()
 
+        plan = Plan(
+            upstream.url,
+            server.url,
+            limit,
+            options.seconds,
+            options.tasks,
+            options.replicas,
+            options.guard,
+            kind,
+        )
         tallies = run_fleet(plan, kill_and_restart if options.kill else None)
         report = upstream.report()
-        total = calls[0] + script_calls(server)
-        admitted = [arrival.at for arrival in report.arrivals if arrival.admitted]
-        begin = min(admitted)
-        bursts = math.ceil(options.seconds / limit.period)
-        within = sum(at < begin + options.seconds for at in admitted)
-        print(
-            json.dumps(
-                {
-                    "kind": plan.kind,
-                    "sent": report.sent,
-                    "refused (429)": report.refused,
-                    "most in any window": f"{report.most_in_any_window()} of {limit.count}",
-                    "quota used": round(within / (limit.count * bursts), 3),
-                    "spread departure to arrival, ms": round(report.spread() * 1000, 2),
-                    "script calls per request": round(total / max(report.sent, 1), 3),
-                    "endings": dict(sum((t.statuses for t in tallies.values()), Counter())),
-                    "sources": dict(sum((t.sources for t in tallies.values()), Counter())),
-                    "longest request, s": round(max(t.longest for t in tallies.values()), 2),
-                    "per replica": {
-                        name: r.admitted for name, r in sorted(report.by_replica().items())
-                    },
-                    **(_phases(admitted, away, limit) if options.kill else {}),
-                },
-                indent=2,
-            )
-        )
+        calls[0] += script_calls(server)
+    admitted = [arrival.at for arrival in report.arrivals if arrival.admitted]
+    within = sum(at < min(admitted) + options.seconds for at in admitted)
+    possible = limit.count * math.ceil(options.seconds / limit.period)
+    endings = sum((tally.statuses for tally in tallies.values()), Counter[str]())
+    sources = sum((tally.sources for tally in tallies.values()), Counter[str]())
+    by_redis = sources["store"] if sources else len(admitted)
+    return {
+        "sent": report.sent,
+        "refused (429)": report.refused,
+        "most in any window": report.most_in_any_window(),
+        "quota used": f"{within / possible:.1%}",
+        "script calls per request that Redis admitted": f"{calls[0] / by_redis:.2f}",
+        "spread from departure to arrival, ms": f"{report.spread() * 1000:.1f}",
+        "longest request, s": f"{max(tally.longest for tally in tallies.values()):.2f}",
+        "requests by replica": " ".join(
+            str(part.admitted) for _, part in sorted(report.by_replica().items())
+        ),
+        "decided by": _listed(sources),
+        "ended with": _listed(endings),
+        **(_phases(admitted, away, limit) if options.kill else {}),
+    }
+
+
+def _listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in counts.most_common()) or "-"
+
+
+def main() -> None:
+    """Run the fleets that the command line names, and print them side by side."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("kinds", nargs="*", default=["async"], metavar="async|threads|sorted-set")
+    parser.add_argument("--kill", action="store_true")
+    parser.add_argument("--limit", default="100/2s")
+    parser.add_argument("--seconds", type=float, default=15)
+    parser.add_argument("--replicas", type=int, default=4)
+    parser.add_argument("--tasks", type=int, default=25)
+    parser.add_argument("--guard", type=float)
+    options = parser.parse_args()
+    runs = {kind: measure(kind, options) for kind in options.kinds}
+    print(f"{options.replicas} processes x {options.tasks}, {options.limit}, {options.seconds} s")
+    print(f"{'':46}" + "".join(f"{kind:>26}" for kind in runs))
+    for row in next(iter(runs.values())):
+        print(f"{row:46}" + "".join(f"{run[row]!s:>26}" for run in runs.values()))
 
 
 def _phases(admitted: list[float], away: list[float], limit: Limit) -> dict[str, Any]:
@@ -326,14 +318,12 @@ def _phases(admitted: list[float], away: list[float], limit: Limit) -> dict[str,
         "back": (away[1], last),
     }
     return {
-        "quota used by phase": {
-            name: round(
-                sum(begin <= at < end for at in admitted)
-                / (limit.count * (end - begin) / limit.period),
-                3,
-            )
-            for name, (begin, end) in edges.items()
-        }
+        f"quota used, Redis {name}": format(
+            sum(begin <= at < end for at in admitted)
+            / (limit.count * (end - begin) / limit.period),
+            ".1%",
+        )
+        for name, (begin, end) in edges.items()
     }
 
 

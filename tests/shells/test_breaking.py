@@ -113,14 +113,16 @@ def test_fifty_threads_share_one_client(key: str) -> None:
     assert 1.0 <= took.seconds < 3.0
 
 
-def test_fifty_clients_in_fifty_threads_share_one_window(key: str, redis: str | None) -> None:
-    """50 threads with a client each: the window is one, whatever the store."""
+def test_fifty_clients_in_fifty_threads_share_one_window(
+    key: str, shared_redis: RedisServer
+) -> None:
+    """50 threads with a client each: the window is one, also with a lane in each."""
     with StrictUpstream(50, 0.5) as upstream:
         errors: list[object] = []
 
         def work() -> None:
             with QuotaClient(
-                upstream.url, limit="50/0.5s", key=key, redis=redis, guard=0.2, retry=0,
+                upstream.url, limit="50/0.5s", key=key, redis=shared_redis.url, guard=0.2, retry=0,
                 trust_env=False, verify=False,
             ) as client:  # fmt: skip
                 for _ in range(2):
@@ -220,9 +222,9 @@ def test_survivors_of_a_storm_get_the_first_window(
     chance = random.Random(7)
 
     async def main() -> None:
-        async with AsyncQuota(key, "50/0.4s", redis=stormy, guard=0) as quota:
+        async with AsyncQuota(key, "50/0.3s", redis=stormy, guard=0) as quota:
             await quota.acquire(50)
-            opens = time.monotonic() + 0.4
+            opens = time.monotonic() + 0.3
             await quota.peek()
             survivors = set(chance.sample(range(1000), 50))
             served: list[float] = []
@@ -242,7 +244,7 @@ def test_survivors_of_a_storm_get_the_first_window(
                 *(survivor() if number in survivors else victim() for number in range(1000))
             )
             assert len(served) == 50
-            assert max(served) < 0.3  # else a cancelled waiter has kept a place
+            assert max(served) < 0.25  # else a cancelled waiter has kept a place
 
     asyncio.run(main())
     gc.collect()
@@ -634,7 +636,7 @@ client.get("/")
 
 @pytest.mark.parametrize("kind", WAIT)
 def test_ctrl_c_ends_a_wait(kind: str, redis: str | None) -> None:
-    """SIGINT while a request waits for its permit ends the process at once, by KeyboardInterrupt."""
+    """SIGINT while a request waits for its permit ends the process by KeyboardInterrupt, soon."""
     with (
         ScriptedUpstream(lambda received: Answer()) as upstream,
         subprocess.Popen(

@@ -400,7 +400,7 @@ def test_cancelled_while_connecting(
 def test_cancelled_while_waiting_for_a_connection(
     backend: str, key: str, crossed: str | None
 ) -> None:
-    """A request that is cancelled in the pool's queue has not departed: its permit is given back."""
+    """A request that is cancelled in the pool's queue has not departed: it has used nothing."""
 
     async def main(url: str) -> None:
         async with Cancelled(url, key, crossed, limit="9/min") as it:

@@ -505,7 +505,7 @@ def test_transports_without_trace_events(colour: Colour, key: str) -> None:
 
 
 def test_a_generator_body_survives_a_redirect_as_it_does_in_httpx(colour: Colour, key: str) -> None:
-    """A mock transport that has read a generator's body can be redirected with it, as without us."""
+    """A generator's body that a mock transport has read goes along on a redirect, as in httpx."""
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path == "/a":

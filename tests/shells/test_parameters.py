@@ -33,7 +33,7 @@ MAKERS: dict[str, Any] = {
 
 WRONG: dict[str, list[Any]] = {
     "limit": [
-        "", " ", "100", "0/min", "-1/min", "nan/min", "1.5/min", "1/0s", "1/min; ", "1/min trailing",
+        "", " ", "100", "0/min", "-1/min", "nan/min", "1.5/min", "1/0s", "1/min; ", "1/min later",
         "1/fortnight", "9" * 50 + "/min", "1/min;1/min", "x" * 2000, "٣/min",
         5, 0, -1, NAN, INF, True, None, b"1/min", [], ["5/min"], [None], object(), HUGE, LONGER,
     ],
