@@ -7,20 +7,24 @@ event loop, a task does while anybody waits.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from inspect import isawaitable
-from typing import Any
+from typing import Generic, TypeVar
+from uuid import uuid4
 
 import anyio
 
 from quotaclient._core.ask import SECOND, Answer, Ask, Permit
 from quotaclient._core.lane import Lane, Sleep
 from quotaclient._core.queue import Outcome, Waiter
-from quotaclient._stores import AsyncStore, Store
+from quotaclient._loops import Spawn
+from quotaclient._settings import Settings
+from quotaclient._stores import AsyncStore, Store, hashed
 from quotaclient._stores.memory import clock
+
+LANES_KEPT = 1024  # keys whose lanes are remembered while nobody uses them
 
 log = logging.getLogger("quotaclient")
 
@@ -255,24 +259,35 @@ class AsyncLane:
             self._poke = None
 
 
-Spawn = Callable[..., None]
-"""Run a coroutine function with its arguments in a task of its own, on the running loop."""
+AnyLane = TypeVar("AnyLane", SyncLane, AsyncLane)
 
 
-class Tasks:
-    """Tasks that belong to a loop and to no caller."""
+class Lanes(Generic[AnyLane]):
+    """The lanes of one client on one loop (or in its threads), by key."""
 
-    def __init__(self) -> None:
-        self._running: set[asyncio.Task[None]] = set()  # the loop keeps only weak references
+    def __init__(self, settings: Settings, shell: Callable[[Lane], AnyLane]) -> None:
+        self._settings = settings
+        self._shell: Callable[[Lane], AnyLane] = shell
+        self._name = uuid4().hex[:16]
+        self._by_key: dict[str, AnyLane] = {}
+        self._lock = threading.Lock()
 
-    def spawn(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            import trio  # who is not on asyncio is on trio, which is there then
+    def __getitem__(self, key: str) -> AnyLane:
+        lane = self._by_key.get(key)
+        return lane if lane is not None else self._make(key)
 
-            trio.lowlevel.spawn_system_task(function, *args)
-        else:
-            task = loop.create_task(function(*args))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+    def _make(self, key: str) -> AnyLane:
+        with self._lock:
+            if len(self._by_key) >= LANES_KEPT:
+                self._by_key = {
+                    key: shell for key, shell in self._by_key.items() if not shell.lane.idle
+                }
+            settings = self._settings
+            lane = Lane(hashed(key), settings.limits, self._name, settings.guard)
+            return self._by_key.setdefault(key, self._shell(lane))
+
+    def empty(self) -> list[AnyLane]:
+        """All lanes, to be closed."""
+        with self._lock:
+            lanes, self._by_key = list(self._by_key.values()), {}
+        return lanes

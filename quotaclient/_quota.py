@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import reprlib
-import threading
-from collections.abc import AsyncGenerator, Callable
-from contextlib import suppress
+from collections.abc import Callable
 from inspect import isawaitable
 from types import TracebackType
-from typing import Any, ClassVar, Generic, Self, TypeVar
-from uuid import uuid4
+from typing import Any, ClassVar, Self
 from weakref import WeakKeyDictionary, WeakSet
 
 from quotaclient._core.ask import SECOND, Answer, Permit, Refusal, Source
@@ -19,47 +16,13 @@ from quotaclient._core.lane import Lane
 from quotaclient._core.limits import Limit
 from quotaclient._core.options import UNSET, Cost, Unset, checked_cost, checked_priority
 from quotaclient._core.queue import Closed, Outcome, Refused, Undecided
-from quotaclient._lanes import AsyncLane, SyncLane, Tasks
+from quotaclient._lanes import AsyncLane, Lanes, SyncLane
+from quotaclient._loops import Tasks, closed_with_the_loop, on_asyncio, running_loop
 from quotaclient._settings import Decision, Settings, Usage
 from quotaclient._stores import AsyncStore, Store, hashed
 from quotaclient._stores.memory import MemoryStore, clock
 from quotaclient._stores.outage import AsyncOutageStore, OutageStore
 from quotaclient._stores.redis import AsyncRedisStore, RedisStore, ThreadedRedisStore
-
-LANES_KEPT = 1024  # keys whose lanes are remembered while nobody uses them
-
-AnyLane = TypeVar("AnyLane", SyncLane, AsyncLane)
-
-
-class _Lanes(Generic[AnyLane]):
-    """The lanes of one client on one loop (or in its threads), by key."""
-
-    def __init__(self, settings: Settings, shell: Callable[[Lane], AnyLane]) -> None:
-        self._settings = settings
-        self._shell: Callable[[Lane], AnyLane] = shell
-        self._name = uuid4().hex[:16]
-        self._by_key: dict[str, AnyLane] = {}
-        self._lock = threading.Lock()
-
-    def __getitem__(self, key: str) -> AnyLane:
-        lane = self._by_key.get(key)
-        return lane if lane is not None else self._make(key)
-
-    def _make(self, key: str) -> AnyLane:
-        with self._lock:
-            if len(self._by_key) >= LANES_KEPT:
-                self._by_key = {
-                    key: shell for key, shell in self._by_key.items() if not shell.lane.idle
-                }
-            settings = self._settings
-            lane = Lane(hashed(key), settings.limits, self._name, settings.guard)
-            return self._by_key.setdefault(key, self._shell(lane))
-
-    def empty(self) -> list[AnyLane]:
-        """All lanes, to be closed."""
-        with self._lock:
-            lanes, self._by_key = list(self._by_key.values()), {}
-        return lanes
 
 
 class _Quota:
@@ -156,7 +119,7 @@ class BaseQuota(_Quota):
                 RedisStore(settings.connections, settings.prefix),
                 settings.fallback(settings.connections.server),
             )
-        self._lanes = _Lanes(settings, lambda lane: SyncLane(lane, self._store))
+        self._lanes = Lanes(settings, lambda lane: SyncLane(lane, self._store))
 
     def __enter__(self) -> Self:
         return self
@@ -239,28 +202,16 @@ class _Here:
     def __init__(self, settings: Settings) -> None:
         tasks = Tasks()
         self.store = self._open(settings)
-        self.end = _at_the_end_of_the_loop(self.store)
-        with suppress(StopIteration):  # it has come to its yield, and the loop knows of it
-            self.end.__anext__().send(None)
-        self.lanes = _Lanes(settings, lambda lane: AsyncLane(lane, self.store, tasks.spawn))
+        self.end = closed_with_the_loop(self.store)
+        self.lanes = Lanes(settings, lambda lane: AsyncLane(lane, self.store, tasks.spawn))
 
     @staticmethod
     def _open(settings: Settings) -> AsyncStore:
         if settings.connections is None:
             return MemoryStore(settings.prefix)
-        kind = AsyncRedisStore if _on_asyncio() else ThreadedRedisStore
+        kind = AsyncRedisStore if on_asyncio() else ThreadedRedisStore
         store = kind(settings.connections, settings.prefix)
         return AsyncOutageStore(store, settings.fallback(settings.connections.server))
-
-
-async def _at_the_end_of_the_loop(store: AsyncStore) -> AsyncGenerator[None, None]:
-    """Close a store with its loop, at the latest: loops close the generators that they know."""
-    try:
-        yield
-    finally:
-        done = store.close()
-        if done is not None:
-            await done
 
 
 class BaseAsyncQuota(_Quota):
@@ -271,7 +222,7 @@ class BaseAsyncQuota(_Quota):
 
     @property
     def _here(self) -> _Here:
-        loop = _running_loop()
+        loop = running_loop()
         here = self._by_loop.get(loop)
         if here is None:
             self._drop_closed_loops()
@@ -347,7 +298,7 @@ class BaseAsyncQuota(_Quota):
     async def aclose(self) -> None:
         """Give back what is reserved and close this loop's connections. Windows outlive this."""
         self._closed = True
-        here = self._by_loop.pop(_running_loop(), None)
+        here = self._by_loop.pop(running_loop(), None)
         if here is None:
             return
         for lane in here.lanes.empty():
@@ -366,19 +317,3 @@ class BaseAsyncQuota(_Quota):
         shell = self._here.lanes[key]
         outcome = await shell.acquire(costs, deadline, priority, in_front=in_front)
         return shell, self._permit(shell.lane, key, outcome)
-
-
-def _on_asyncio() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
-def _running_loop() -> object:
-    if _on_asyncio():
-        return asyncio.get_running_loop()
-    import trio  # who is not on asyncio is on trio, which is there then
-
-    return trio.lowlevel.current_trio_token()

@@ -18,8 +18,8 @@ from quotaclient._core.options import (
     checked_replicas,
     wrong,
 )
-from quotaclient._stores.outage import Fallback
 from quotaclient._stores.redis import Connections
+from quotaclient._stores.replica import Fallback
 
 
 @dataclass(frozen=True, slots=True)

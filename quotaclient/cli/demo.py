@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from quotaclient import Limit
 from quotaclient._core.ask import SECOND
 from quotaclient._core.health import LONGEST_BACKOFF
 from quotaclient.cli.fleet import Fleet, Interrupted, ReplicaLost, Signals
-from quotaclient.cli.progress import Scene, View, best_view
+from quotaclient.cli.progress import LineView, Scene, View
 from quotaclient.cli.replica import WORKERS, Orders
 from quotaclient.cli.report import Outcome, Phase, failures, faults, table
 from quotaclient.testing import RedisServer, StrictUpstream, find_redis_server
@@ -215,3 +216,15 @@ def _script_calls(url: str) -> int:
     with client:
         stats: dict[str, dict[str, int]] = client.info("commandstats")
     return sum(stats.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("evalsha", "eval"))
+
+
+def best_view() -> View:
+    """The live table where stdout is a terminal that can show one and rich is installed."""
+    if sys.stdout.isatty():
+        try:
+            from quotaclient.cli.live import LiveView, console  # rich is an extra
+        except ImportError:
+            return LineView()
+        if console.is_terminal and not console.is_dumb_terminal:
+            return LiveView()
+    return LineView()

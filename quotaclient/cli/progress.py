@@ -5,7 +5,6 @@ A view is a context manager with two verbs: `say` prints lines that stay, `show`
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -99,15 +98,3 @@ def _sources(sources: Sequence[str]) -> str:
     if len(sources) > _MOST_IN_LINE:
         return ", ".join(f"{count} {source}" for source, count in Counter(sources).items())
     return ", ".join(sources)
-
-
-def best_view() -> View:
-    """The live table where stdout is a terminal that can show one and rich is installed."""
-    if sys.stdout.isatty():
-        try:
-            from quotaclient.cli.live import LiveView, console  # rich is an extra
-        except ImportError:
-            return LineView()
-        if console.is_terminal and not console.is_dumb_terminal:
-            return LiveView()
-    return LineView()

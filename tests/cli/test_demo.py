@@ -13,7 +13,8 @@ import pytest
 
 from quotaclient import Limit
 from quotaclient.cli import main
-from quotaclient.cli.progress import LineView, best_view
+from quotaclient.cli.demo import best_view
+from quotaclient.cli.progress import LineView
 from quotaclient.cli.report import Outcome, Phase, failures, quota_used
 from quotaclient.testing import Arrival, Report, find_redis_server
 

@@ -92,13 +92,13 @@ def test_ten_thousand_who_cannot_be_served_learn_it_soon(key: str) -> None:
 
 
 def test_fifty_threads_share_one_client(key: str) -> None:
-    """50 threads with 6 requests each through 100 per half second: all answered, not one 429."""
+    """50 threads with 4 requests each through 100 per half second: all answered, not one 429."""
     with StrictUpstream(100, 0.5) as upstream:
         errors: list[object] = []
         with QuotaClient(upstream.url, limit="100/0.5s", key=key, guard=0.2, retry=0) as client:
 
             def work() -> None:
-                for _ in range(6):
+                for _ in range(4):
                     status = client.get("/").status_code
                     if status != 200:
                         errors.append(status)
@@ -107,10 +107,10 @@ def test_fifty_threads_share_one_client(key: str) -> None:
                 run_all(work, 50)
         report = upstream.report()
     assert not errors
-    assert report.admitted == 300
+    assert report.admitted == 200
     assert report.refused == 0
     assert report.most_in_any_window() <= 100
-    assert 1.0 <= took.seconds < 3.0
+    assert 0.5 <= took.seconds < 2.0
 
 
 def test_fifty_clients_in_fifty_threads_share_one_window(
@@ -547,7 +547,7 @@ url, key = sys.argv[1:]
 url = None if url == "memory" else url
 quota = Quota(key, "2/0.3s", redis=url, guard=0, max_wait=20)
 quota.acquire(2)
-waiting = [threading.Thread(target=quota.acquire) for _ in range(4)]
+waiting = [threading.Thread(target=quota.acquire) for _ in range(2)]
 for thread in waiting:
     thread.start()
 time.sleep(0.1)  # they wait, with reservations in hand
@@ -635,8 +635,9 @@ client.get("/")
 
 
 @pytest.mark.parametrize("kind", WAIT)
-def test_ctrl_c_ends_a_wait(kind: str, redis: str | None) -> None:
+def test_ctrl_c_ends_a_wait(kind: str, shared_redis: RedisServer) -> None:
     """SIGINT while a request waits for its permit ends the process by KeyboardInterrupt, soon."""
+    redis = None if kind == "threads" else shared_redis.url
     with (
         ScriptedUpstream(lambda received: Answer()) as upstream,
         subprocess.Popen(

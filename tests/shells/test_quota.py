@@ -227,7 +227,7 @@ def test_a_large_cost_is_not_starved_by_small_ones(
     colour: Colour, either: str | None, key: str
 ) -> None:
     """A cost of the whole limit gets its turn while small ones keep coming."""
-    quota = colour.quota(key, "4/0.15s", redis=either, guard=0)
+    quota = colour.quota(key, "4/0.1s", redis=either, guard=0)
     quota.acquire(4)
     big = quota.start(4)
     time.sleep(TICK)

@@ -17,7 +17,7 @@ from quotaclient._core.ask import SECOND, Answer, Ask, GiveBack, Group
 from quotaclient._core.health import LONGEST_BACKOFF
 from quotaclient._core.limits import Limit
 from quotaclient._stores.memory import clock
-from quotaclient._stores.outage import AsyncOutageStore, Fallback, OutageStore, Replica
+from quotaclient._stores.outage import AsyncOutageStore, OutageStore
 from quotaclient._stores.redis import (
     COMMAND_TIMEOUT,
     AsyncRedisStore,
@@ -25,6 +25,7 @@ from quotaclient._stores.redis import (
     RedisStore,
     StoreDown,
 )
+from quotaclient._stores.replica import Fallback, Replica
 from quotaclient.testing import RedisServer
 
 LIMIT = Limit(12, 2)

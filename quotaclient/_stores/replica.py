@@ -1,0 +1,224 @@
+"""This process as one of a fleet whose Redis may be away.
+
+    closed      Redis decides; what it grants is recorded here
+    open        the share decides (or nobody: on_outage="reject")
+    returning   for the longest period plus the longest back-off after Redis is back, both must
+                agree: until then others may still be on their shares
+
+One `Replica` per Redis and process holds the circuit and this process's own sends, for all its
+clients. A `Fallback` is one client's way of talking to that Redis: its `talk` decides what to
+ask next, and the stores in `outage.py` carry the questions.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+
+from quotaclient._core.ask import Answer, Ask
+from quotaclient._core.health import LONGEST_BACKOFF, Circuit
+from quotaclient._core.limits import Limit
+from quotaclient._core.options import OnOutage
+from quotaclient._core.share import NoShare, OwnAccount, divided, narrowed, postponed
+from quotaclient._stores.memory import Accounts, clock
+from quotaclient._stores.redis import (
+    StoreDown,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Tell the store of a hold that it missed; `wait` in microseconds from now."""
+
+    key: str
+    wait: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Tell the store of a reset that it missed."""
+
+    key: str
+    limits: tuple[Limit, ...]
+
+
+Question = Ask | Hold | Reset
+Talk = Generator[Question, Answer | None, Answer]
+
+log = logging.getLogger("quotaclient")
+
+
+class Replica:
+    """This process as one of the fleet that shares a Redis."""
+
+    _everywhere: dict[tuple[str, str], Replica] = {}  # noqa: RUF012 - one per Redis and prefix
+
+    def __init__(self, server: str) -> None:
+        self.server = server
+        self.circuit = Circuit()
+        self.accounts = Accounts(OwnAccount)
+        self.lock = self.accounts.lock
+
+    @classmethod
+    def of(cls, server: str, prefix: str) -> Replica:
+        return cls._everywhere.setdefault((server, prefix), cls(server))
+
+    def failed(self, error: StoreDown, on_outage: OnOutage) -> None:
+        if self.circuit.failed(clock(), random.random()):
+            log.warning(
+                "Redis at %s is away (%s): %s until it is back",
+                self.server,
+                error,
+                "this replica keeps to its share" if on_outage == "share" else "rejecting",
+            )
+
+    def succeeded(self) -> None:
+        if self.circuit.succeeded(clock()):
+            log.warning("Redis at %s is back: the quota is shared again", self.server)
+
+    def returning_for(self, ask: Ask, now: int) -> int:
+        """How much longer others may still be on their shares, or their sends not be told."""
+        if self.circuit.back_at is None:
+            return 0
+        longest = max(limit.period_us for limit in ask.limits)
+        return max(0, self.circuit.back_at + longest + LONGEST_BACKOFF - now)
+
+    @classmethod
+    def _forget_all(cls) -> None:
+        cls._everywhere.clear()
+
+
+# What a parent sent is not its child's; nor are its locks.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=Replica._forget_all)
+
+
+class Fallback:
+    """One client's way of talking to a Redis that may be away."""
+
+    def __init__(self, server: str, prefix: str, replicas: int | None, on_outage: OnOutage) -> None:
+        self.replica = Replica.of(server, prefix)
+        self.replicas = replicas
+        self.on_outage: OnOutage = on_outage
+
+    def talk(self, ask: Ask) -> Talk:
+        """Yield what to ask the store, be sent its answers (or StoreDown), return the answer."""
+        replica = self.replica
+        with replica.lock:
+            account = replica.accounts[ask.key]
+            account.take_back(ask.returns, ask.limits, clock())
+            admitted = replica.circuit.admits(clock())
+        if not admitted:
+            return self._alone(ask, account)
+        asked = replace(ask, returns=tuple(r for r in ask.returns if r.ticket.source == "store"))
+        try:
+            if self._must_settle(ask, account):
+                asked = yield from self._settle(asked, account)
+            return (yield from self._together(asked, account))
+        except StoreDown as error:
+            with replica.lock:
+                replica.failed(error, self.on_outage)
+            return self._alone(ask, account)
+        except BaseException:
+            with replica.lock:
+                replica.circuit.gave_up()
+            raise
+
+    def _must_settle(self, ask: Ask, account: OwnAccount) -> bool:
+        """Whether the store may have missed, or lost, something that this replica sent."""
+        circuit = self.replica.circuit
+        with self.replica.lock:
+            missed = not circuit.closed or (
+                circuit.back_at is not None and account.told_at < circuit.back_at
+            )
+            return missed and account.has_news(ask, clock())
+
+    def _settle(self, ask: Ask, account: OwnAccount) -> Generator[Question, Answer | None, Ask]:
+        """Bring a store that was away up to date; the ask with all that it is to book."""
+        replica = self.replica
+        if account.missed_reset:
+            yield Reset(ask.key, tuple(account.missed_reset))
+            account.missed_reset.clear()
+        look = yield replace(ask, groups=(), returns=())
+        assert look is not None  # asks are answered
+        with replica.lock:
+            replica.succeeded()
+            now = clock()
+            ask = replace(ask, sent=account.debts(ask, look.generations, now))
+            missed_hold = account.hold - max(now, look.hold)
+        if missed_hold > 0:
+            yield Hold(ask.key, account.hold - now)
+        return ask
+
+    def _together(self, ask: Ask, account: OwnAccount) -> Talk:
+        """The store decides; while the fleet is returning, the share must agree."""
+        replica = self.replica
+        shares: tuple[Limit, ...] | NoShare | None = None
+        returning = replica.returning_for(ask, clock()) if ask.groups else 0
+        if returning and self.on_outage == "share" and self.replicas is not None:
+            shares = divided(ask, self.replicas)
+            if isinstance(shares, NoShare):
+                ask = self._without_share(ask, account, returning)
+        if shares is None or isinstance(shares, NoShare):
+            answer = yield ask
+            assert answer is not None
+            with replica.lock:
+                account.record(ask, answer.permits, clock())
+                account.told(ask, answer, clock())
+                replica.succeeded()
+            return answer
+        with replica.lock:
+            plan = account.plan(ask, shares, clock())
+        answer = yield narrowed(ask, plan)
+        assert answer is not None
+        with replica.lock:
+            account.told(ask, answer, clock())
+            replica.succeeded()
+            kept = account.admit(ask, answer, shares, clock())
+        refusal = plan.refusal
+        return replace(kept, refusal=kept.refusal or refusal)
+
+    def _without_share(self, ask: Ask, account: OwnAccount, returning: int) -> Ask:
+        """A share of nothing binds too, unless the store is known to have lost nothing."""
+        back_at = self.replica.circuit.back_at
+        kept = back_at is not None and account.kept_at >= back_at
+        return ask if kept else postponed(ask, returning)
+
+    def _alone(self, ask: Ask, account: OwnAccount) -> Answer:
+        """What this replica decides without the store."""
+        now = clock()
+        if self.on_outage == "reject":
+            return Answer("share", now, outage=f"Redis at {self.replica.server} is away")
+        limits = divided(ask, self.replicas)
+        if isinstance(limits, NoShare):
+            reason = f"Redis at {self.replica.server} is away, and {limits.reason}"
+            return Answer("share", now, outage=reason)
+        with self.replica.lock:
+            return account.share(ask, limits, now)
+
+    def held(self, key: str, wait: int) -> bool:
+        """Keep a hold here too; whether the store is to be told now."""
+        with self.replica.lock:
+            self.replica.accounts[key].raise_hold(clock() + wait)
+            return self.replica.circuit.closed
+
+    def forgotten(self, key: str, limits: tuple[Limit, ...]) -> bool:
+        """Reset here too; whether the store is to be told now."""
+        with self.replica.lock:
+            known = self.replica.circuit.closed
+            self.replica.accounts[key].reset_here(limits, store_knows=known)
+            return known
+
+    def not_forgotten(self, key: str, limits: tuple[Limit, ...], error: StoreDown) -> None:
+        """The store could not be told of a reset."""
+        self.lost(error)
+        with self.replica.lock:
+            self.replica.accounts[key].missed_reset.update(limits)
+
+    def lost(self, error: StoreDown) -> None:
+        """The store could not be told of something."""
+        with self.replica.lock:
+            self.replica.failed(error, self.on_outage)
