@@ -166,7 +166,7 @@ def test_threads_that_come_and_go_lose_nothing(key: str) -> None:
 
     def work() -> None:
         chance = random.Random(threading.get_ident())
-        for _ in range(6):
+        for _ in range(4):
             try:
                 quota.acquire(max_wait=chance.choice([0, 0.01, 0.1, 0.5]))
             except QuotaExceeded:
