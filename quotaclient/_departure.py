@@ -40,6 +40,7 @@ class Course:
     options: RequestOptions
     attempts: Attempts
     waited: int = 0
+    late: int = 0  # how often a permit expired before this request left
 
     @property
     def patience(self) -> float | None:
@@ -67,6 +68,7 @@ class _Departure(Generic[AnyLane]):
         self.lane: AnyLane = lane
         self.permit: Permit | None = permit
         self._course = course
+        self._costs = permit.costs
         self._deadline = deadline
         self._raised = raised
         self.traced = self._presented = False
@@ -112,7 +114,7 @@ class _Departure(Generic[AnyLane]):
             return False
         return bool(getattr(info.get("request"), "method", self._method) == self._method)
 
-    def is_late(self) -> bool:
+    def _is_late(self) -> bool:
         return self.permit is None or clock() > self.permit.expires
 
     def _exchange_until(self, name: str) -> int | None:
@@ -133,18 +135,19 @@ class Departure(_Departure[SyncLane]):
             self._user_trace(name, info)
         if not self._departs(name, info):
             return
-        if self.is_late():
+        if self._is_late():
             self._exchange(self._exchange_until(name))
         self._presented = True
 
     def _exchange(self, deadline: int | None) -> None:
         since = clock()
         options = self._course.options
-        while self.is_late():
+        while self._is_late():
             if self.permit is not None:
-                self.lane.give_back(self.permit)
+                self._course.late += 1
+                self.lane.exchange(self.permit, self._course.late)
                 self.permit = None
-            outcome = self.lane.acquire(options.costs, deadline, options.priority, in_front=True)
+            outcome = self.lane.acquire(self._costs, deadline, options.priority, in_front=True)
             if not isinstance(outcome, Permit):
                 raise StartOver
             self.permit = outcome
@@ -160,19 +163,20 @@ class AsyncDeparture(_Departure[AsyncLane]):
             await self._user_trace(name, info)
         if not self._departs(name, info):
             return
-        if self.is_late():
+        if self._is_late():
             await self._exchange(self._exchange_until(name))
         self._presented = True
 
     async def _exchange(self, deadline: int | None) -> None:
         since = clock()
         options = self._course.options
-        while self.is_late():
+        while self._is_late():
             if self.permit is not None:
-                self.lane.give_back(self.permit)
+                self._course.late += 1
+                self.lane.exchange(self.permit, self._course.late)
                 self.permit = None
             outcome = await self.lane.acquire(
-                options.costs, deadline, options.priority, in_front=True
+                self._costs, deadline, options.priority, in_front=True
             )
             if not isinstance(outcome, Permit):
                 raise StartOver

@@ -10,7 +10,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Awaitable, Callable
-from inspect import isawaitable
+from functools import partial
+from inspect import isawaitable, iscoroutine
+from itertools import compress, count
 from typing import Generic, TypeVar
 from uuid import uuid4
 
@@ -24,7 +26,8 @@ from quotaclient._settings import Settings
 from quotaclient._stores import AsyncStore, Store, hashed
 from quotaclient._stores.memory import clock
 
-LANES_KEPT = 1024  # keys whose lanes are remembered while nobody uses them
+LANES_KEPT = 1024  # lanes that are remembered while nobody uses them
+LONGEST_ASK = 1.0  # seconds: some command deadlines
 
 log = logging.getLogger("quotaclient")
 
@@ -36,6 +39,7 @@ class SyncLane:
         self.lane = lane
         self._store = store
         self._lock = threading.Lock()
+        self._answered = threading.Condition(self._lock)
         self._sleeper: Waiter | None = None  # who sleeps until the lane's next instant
         self._wakes_at = 0
 
@@ -47,7 +51,18 @@ class SyncLane:
         *,
         in_front: bool = False,
     ) -> Outcome:
-        """Wait for a permit; `in_front` for who had one that expired."""
+        """Wait for a permit that has not expired; `in_front` for who had one that did."""
+        for times in count(1):
+            outcome = self._wait(costs, deadline, priority, in_front)
+            if not isinstance(outcome, Permit) or clock() <= outcome.expires:
+                break
+            self.exchange(outcome, times)  # this thread was late to hear of it
+            in_front = True
+        return outcome
+
+    def _wait(
+        self, costs: tuple[int, ...], deadline: int | None, priority: int, in_front: bool
+    ) -> Outcome:
         event = threading.Event()
         with self._lock:
             waiter = self.lane.enter(costs, deadline, priority, wake=event.set, in_front=in_front)
@@ -62,10 +77,10 @@ class SyncLane:
             self._step_aside(waiter)
         return waiter.outcome
 
-    def give_back(self, permit: Permit) -> None:
+    def exchange(self, permit: Permit, times: int) -> None:
         """A permit expired: the next ask, which its holder is about to cause, takes it along."""
         with self._lock:
-            self.lane.give_back(permit)
+            self.lane.exchange(permit, times)
 
     def pass_on(self, permit: Permit) -> None:
         """A permit was not used."""
@@ -82,7 +97,9 @@ class SyncLane:
     def close(self) -> None:
         """Turn away who waits and give back what is in hand."""
         with self._lock:
-            ask = self.lane.close(clock())
+            self.lane.close()
+            self._answered.wait_for(lambda: not self.lane.asking, timeout=LONGEST_ASK)
+            ask = self.lane.surrender(clock())
         if ask is not None:
             self._ask(ask)
 
@@ -94,8 +111,8 @@ class SyncLane:
                 return
             step = self.lane.act(now)
             if isinstance(step, Ask):
-                watch = self.lane.first_waiting if self.lane.has_reservations else None
-                if watch is not None and watch is not waiter and self._sleeper is None:
+                watch = self.lane.other_than(waiter) if self.lane.has_reservations else None
+                if watch is not None and self._sleeper is None:
                     watch.wake()  # to look at the clock while this thread asks
             elif isinstance(step, Sleep) and self._should_watch_for(step.until):
                 self._sleeper, self._wakes_at = waiter, step.until or 0
@@ -118,9 +135,11 @@ class SyncLane:
         except BaseException:
             with self._lock:
                 self.lane.lost()
+                self._answered.notify_all()
             raise
         with self._lock:
             self.lane.told(answer, clock())
+            self._answered.notify_all()
 
     def _step_aside(self, waiter: Waiter | None) -> None:
         """Leave the lane to the next who waits; with nobody there, give back what is left over."""
@@ -163,7 +182,18 @@ class AsyncLane:
         *,
         in_front: bool = False,
     ) -> Outcome:
-        """Wait for a permit; `in_front` for who had one that expired."""
+        """Wait for a permit that has not expired; `in_front` for who had one that did."""
+        for times in count(1):
+            outcome = await self._wait(costs, deadline, priority, in_front)
+            if not isinstance(outcome, Permit) or clock() <= outcome.expires:
+                break
+            self.exchange(outcome, times)  # the loop was late to run this task
+            in_front = True
+        return outcome
+
+    async def _wait(
+        self, costs: tuple[int, ...], deadline: int | None, priority: int, in_front: bool
+    ) -> Outcome:
         waiter = self.lane.enter(costs, deadline, priority, in_front=in_front)
         self._advance()
         try:
@@ -177,9 +207,9 @@ class AsyncLane:
             raise
         return waiter.outcome
 
-    def give_back(self, permit: Permit) -> None:
+    def exchange(self, permit: Permit, times: int) -> None:
         """A permit expired: the next ask, which its holder is about to cause, takes it along."""
-        self.lane.give_back(permit)
+        self.lane.exchange(permit, times)
 
     def pass_on(self, permit: Permit) -> None:
         """A permit was not used."""
@@ -196,15 +226,13 @@ class AsyncLane:
 
     async def close(self) -> None:
         """Turn away who waits and give back what is in hand."""
-        if self._heard is not None:
+        self.lane.close()
+        self._advance()
+        while self._heard is not None:
             await self._heard.wait()
-        ask = self.lane.close(clock())
+        ask = self.lane.surrender(clock())
         if ask is not None:
-            answer = self._store.reserve(ask)
-            if isawaitable(answer):
-                await self._hear(answer)
-            else:
-                self.lane.told(answer, clock())
+            await self._hear(self._store.reserve(ask))
 
     def _advance(self) -> None:
         """Take the lane's steps up to the next that takes time."""
@@ -219,75 +247,92 @@ class AsyncLane:
                 self.lane.told(answer, clock())
             else:
                 self._heard = anyio.Event()
-                self._spawn(self._hear_and_advance, answer, self._heard)
+                self._spawn(self._hear(answer), partial(self._after_asking, answer))
         self._wakes_at = step.until if isinstance(step, Sleep) else None
         if self._poke is not None:
             if self._wakes_at is None or self._wakes_at < self._sleeps_until:
                 self._poke.set()
         elif self._wakes_at is not None:
             self._poke = anyio.Event()
-            self._spawn(self._keep_time)
+            self._spawn(self._keep_time(), self._after_keeping_time)
 
-    async def _hear(self, answer: Awaitable[Answer]) -> None:
+    async def _hear(self, answer: Answer | Awaitable[Answer]) -> None:
         try:
-            told = await answer
+            told = await answer if isawaitable(answer) else answer
         except Exception as error:  # a fault of ours: nobody is to wait for ever because of it
             log.exception("asking for permits failed")
             told = Answer("share", clock(), outage=f"asking failed: {error!r}")
-        except BaseException:
-            self.lane.lost()
-            raise
         self.lane.told(told, clock())
 
-    async def _hear_and_advance(self, answer: Awaitable[Answer], heard: anyio.Event) -> None:
-        try:
-            await self._hear(answer)
-        finally:
+    def _after_asking(self, answer: Awaitable[Answer]) -> None:
+        """The task that asked is over, be it before it began: loops end by cancelling all."""
+        if iscoroutine(answer):
+            answer.close()
+        if self.lane.asking:
+            self.lane.lost()
+        if self._heard is not None:
+            self._heard.set()
             self._heard = None
-            heard.set()
         self._advance()
 
     async def _keep_time(self) -> None:
-        try:
-            while self._wakes_at is not None:
-                self._sleeps_until = self._wakes_at
-                self._poke = anyio.Event()
-                with anyio.move_on_after((self._sleeps_until - clock()) / SECOND):
-                    await self._poke.wait()
-                self._advance()
-        finally:
-            self._poke = None
+        while self._wakes_at is not None:
+            self._sleeps_until = self._wakes_at
+            self._poke = anyio.Event()
+            with anyio.move_on_after((self._sleeps_until - clock()) / SECOND):
+                await self._poke.wait()
+            self._advance()
+
+    def _after_keeping_time(self) -> None:
+        self._poke = None
+        self._advance()
 
 
 AnyLane = TypeVar("AnyLane", SyncLane, AsyncLane)
 
 
 class Lanes(Generic[AnyLane]):
-    """The lanes of one client on one loop (or in its threads), by key."""
+    """The lanes of one client on one loop (or in its threads).
+
+    Requests share a lane when they draw on the same windows under the same key: who waits for
+    one window does not keep back who does not draw on it.
+    """
 
     def __init__(self, settings: Settings, shell: Callable[[Lane], AnyLane]) -> None:
         self._settings = settings
         self._shell: Callable[[Lane], AnyLane] = shell
         self._name = uuid4().hex[:16]
-        self._by_key: dict[str, AnyLane] = {}
+        self._lanes: dict[tuple[str, tuple[bool, ...]], AnyLane] = {}
+        self._sweep_at = LANES_KEPT
         self._lock = threading.Lock()
 
-    def __getitem__(self, key: str) -> AnyLane:
-        lane = self._by_key.get(key)
-        return lane if lane is not None else self._make(key)
+    def of(self, key: str, costs: tuple[int, ...]) -> tuple[AnyLane, tuple[int, ...]]:
+        """The lane for a request of these costs, and its costs in the windows of that lane."""
+        if all(costs) or not any(costs):  # one that draws on nothing obeys the holds of all
+            return self._lane(key, (True,) * len(costs)), costs
+        drawn = tuple(map(bool, costs))
+        return self._lane(key, drawn), tuple(compress(costs, drawn))
 
-    def _make(self, key: str) -> AnyLane:
-        with self._lock:
-            if len(self._by_key) >= LANES_KEPT:
-                self._by_key = {
-                    key: shell for key, shell in self._by_key.items() if not shell.lane.idle
-                }
-            settings = self._settings
-            lane = Lane(hashed(key), settings.limits, self._name, settings.guard)
-            return self._by_key.setdefault(key, self._shell(lane))
+    def look(self, key: str) -> Ask:
+        """An ask that looks at all windows."""
+        return self._lane(key, (True,) * len(self._settings.limits)).lane.look
 
     def empty(self) -> list[AnyLane]:
         """All lanes, to be closed."""
         with self._lock:
-            lanes, self._by_key = list(self._by_key.values()), {}
+            lanes, self._lanes = list(self._lanes.values()), {}
         return lanes
+
+    def _lane(self, key: str, drawn: tuple[bool, ...]) -> AnyLane:
+        lane = self._lanes.get((key, drawn))
+        return lane if lane is not None else self._make(key, drawn)
+
+    def _make(self, key: str, drawn: tuple[bool, ...]) -> AnyLane:
+        settings = self._settings
+        limits = tuple(compress(settings.limits, drawn))
+        with self._lock:
+            if len(self._lanes) >= self._sweep_at:
+                self._lanes = {at: one for at, one in self._lanes.items() if not one.lane.idle}
+                self._sweep_at = max(LANES_KEPT, 2 * len(self._lanes))
+            lane = Lane(hashed(key), limits, self._name, settings.guard)
+            return self._lanes.setdefault((key, drawn), self._shell(lane))

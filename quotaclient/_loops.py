@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from quotaclient._stores import AsyncStore
-
-Spawn = Callable[..., None]
-"""Run a coroutine function with its arguments in a task of its own, on the running loop."""
+Spawn = Callable[[Coroutine[Any, Any, None], Callable[[], None]], None]
+"""Run a coroutine in a task of its own on the running loop, and then a function, come what may."""
 
 
 def on_asyncio() -> bool:
@@ -37,34 +35,46 @@ class Tasks:
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()  # the loop keeps only weak references
 
-    def spawn(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
+    def spawn(self, coroutine: Coroutine[Any, Any, None], after: Callable[[], None]) -> None:
+        """See `Spawn`. A task that is cancelled before it began has run nothing of its own."""
+        if not on_asyncio():
             import trio  # who is not on asyncio is on trio, which is there then
 
-            trio.lowlevel.spawn_system_task(function, *args)
-        else:
-            task = loop.create_task(function(*args))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+            trio.lowlevel.spawn_system_task(self._run_and_then, coroutine, after)
+            return
+
+        def over(task: asyncio.Task[None]) -> None:
+            self._running.discard(task)
+            coroutine.close()
+            after()
+
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._running.add(task)
+        task.add_done_callback(over)
+
+    @staticmethod
+    async def _run_and_then(
+        coroutine: Coroutine[Any, Any, None], after: Callable[[], None]
+    ) -> None:
+        try:
+            await coroutine
+        finally:
+            after()
 
 
-def closed_with_the_loop(store: AsyncStore) -> AsyncGenerator[None, None]:
-    """Let a store be closed with the running loop, at the latest; `aclose` does it now.
+def closed_with_the_loop(close: Callable[[], Awaitable[None]]) -> AsyncGenerator[None, None]:
+    """Let `close` be called when the running loop ends, at the latest; `aclose` calls it now.
 
     Loops close the generators that they know of when they end.
     """
-    end = _close_at_the_end(store)
+    end = _close_at_the_end(close)
     with suppress(StopIteration):  # it has come to its yield
         end.__anext__().send(None)
     return end
 
 
-async def _close_at_the_end(store: AsyncStore) -> AsyncGenerator[None, None]:
+async def _close_at_the_end(close: Callable[[], Awaitable[None]]) -> AsyncGenerator[None, None]:
     try:
         yield
     finally:
-        done = store.close()
-        if done is not None:
-            await done
+        await close()

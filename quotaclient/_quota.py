@@ -153,8 +153,8 @@ class BaseQuota(_Quota):
         since = clock()
         key = self._settings.key_or(key)
         self._check_open()
-        shell = self._lanes[key]
-        outcome = shell.acquire(checked_cost(cost, self.limits), since, 0)
+        shell, costs = self._lanes.of(key, checked_cost(cost, self.limits))
+        outcome = shell.acquire(costs, since, 0)
         if isinstance(outcome, Refused):
             return None
         return self._decision(shell.lane, self._permit(shell.lane, key, outcome), since)
@@ -162,8 +162,7 @@ class BaseQuota(_Quota):
     def peek(self, *, key: str | None = None) -> Usage:
         """See what is used and left, spending nothing."""
         self._check_open()
-        shell = self._lanes[self._settings.key_or(key)]
-        return self._usage(self._store.reserve(shell.lane.look))
+        return self._usage(self._store.reserve(self._lanes.look(self._settings.key_or(key))))
 
     def reset(self, *, key: str | None = None) -> None:
         """Forget what was sent under a key, for the whole fleet. Holds of the upstream stay.
@@ -191,7 +190,7 @@ class BaseQuota(_Quota):
         in_front: bool = False,
     ) -> tuple[SyncLane, Permit]:
         self._check_open()
-        shell = self._lanes[key]
+        shell, costs = self._lanes.of(key, costs)
         outcome = shell.acquire(costs, deadline, priority, in_front=in_front)
         return shell, self._permit(shell.lane, key, outcome)
 
@@ -202,8 +201,17 @@ class _Here:
     def __init__(self, settings: Settings) -> None:
         tasks = Tasks()
         self.store = self._open(settings)
-        self.end = closed_with_the_loop(self.store)
+        self.end = closed_with_the_loop(self._close)
         self.lanes = Lanes(settings, lambda lane: AsyncLane(lane, self.store, tasks.spawn))
+
+    async def _close(self) -> None:
+        try:
+            for lane in self.lanes.empty():
+                await lane.close()
+        finally:
+            done = self.store.close()
+            if done is not None:
+                await done
 
     @staticmethod
     def _open(settings: Settings) -> AsyncStore:
@@ -272,8 +280,8 @@ class BaseAsyncQuota(_Quota):
         since = clock()
         key = self._settings.key_or(key)
         self._check_open()
-        shell = self._here.lanes[key]
-        outcome = await shell.acquire(checked_cost(cost, self.limits), since, 0)
+        shell, costs = self._here.lanes.of(key, checked_cost(cost, self.limits))
+        outcome = await shell.acquire(costs, since, 0)
         if isinstance(outcome, Refused):
             return None
         return self._decision(shell.lane, self._permit(shell.lane, key, outcome), since)
@@ -281,8 +289,8 @@ class BaseAsyncQuota(_Quota):
     async def peek(self, *, key: str | None = None) -> Usage:
         """See what is used and left, spending nothing."""
         self._check_open()
-        shell = self._here.lanes[self._settings.key_or(key)]
-        answer = self._here.store.reserve(shell.lane.look)
+        here = self._here
+        answer = here.store.reserve(here.lanes.look(self._settings.key_or(key)))
         return self._usage(await answer if isawaitable(answer) else answer)
 
     async def reset(self, *, key: str | None = None) -> None:
@@ -299,11 +307,8 @@ class BaseAsyncQuota(_Quota):
         """Give back what is reserved and close this loop's connections. Windows outlive this."""
         self._closed = True
         here = self._by_loop.pop(running_loop(), None)
-        if here is None:
-            return
-        for lane in here.lanes.empty():
-            await lane.close()
-        await here.end.aclose()
+        if here is not None:
+            await here.end.aclose()
 
     async def _draw(
         self,
@@ -314,6 +319,6 @@ class BaseAsyncQuota(_Quota):
         in_front: bool = False,
     ) -> tuple[AsyncLane, Permit]:
         self._check_open()
-        shell = self._here.lanes[key]
+        shell, costs = self._here.lanes.of(key, costs)
         outcome = await shell.acquire(costs, deadline, priority, in_front=in_front)
         return shell, self._permit(shell.lane, key, outcome)

@@ -138,12 +138,11 @@ class SyncTransport(_Transport[Request, Response, BaseQuota]):
             course.waited += clock() - since
             departure = Departure(lane, permit, course, request, deadline, raised)
             try:
-                if not departure.is_late():
-                    response = self._inner.handle_request(departure.copy_of(request))
-                    course.attempts.sends += 1
-                    departure.take_over(request)
-                    self._traces = self._traces or departure.traced
-                    return response, departure
+                response = self._inner.handle_request(departure.copy_of(request))
+                course.attempts.sends += 1
+                departure.take_over(request)
+                self._traces = self._traces or departure.traced
+                return response, departure
             except StartOver:
                 raised += 1
             except BaseException:
@@ -152,7 +151,8 @@ class SyncTransport(_Transport[Request, Response, BaseQuota]):
                     lane.pass_on(departure.unused)
                 raise
             if departure.permit is not None:
-                lane.give_back(departure.permit)
+                course.late += 1
+                lane.exchange(departure.permit, course.late)
             in_front = True
 
     def close(self) -> None:
@@ -200,12 +200,11 @@ class AsyncTransport(_Transport[Request, Response, BaseAsyncQuota]):
             course.waited += clock() - since
             departure = AsyncDeparture(lane, permit, course, request, deadline, raised)
             try:
-                if not departure.is_late():
-                    response = await self._inner.handle_async_request(departure.copy_of(request))
-                    course.attempts.sends += 1
-                    departure.take_over(request)
-                    self._traces = self._traces or departure.traced
-                    return response, departure
+                response = await self._inner.handle_async_request(departure.copy_of(request))
+                course.attempts.sends += 1
+                departure.take_over(request)
+                self._traces = self._traces or departure.traced
+                return response, departure
             except StartOver:
                 raised += 1
             except BaseException:
@@ -214,7 +213,8 @@ class AsyncTransport(_Transport[Request, Response, BaseAsyncQuota]):
                     lane.pass_on(departure.unused)
                 raise
             if departure.permit is not None:
-                lane.give_back(departure.permit)
+                course.late += 1
+                lane.exchange(departure.permit, course.late)
             in_front = True
 
     async def aclose(self) -> None:

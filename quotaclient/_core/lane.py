@@ -14,21 +14,27 @@ Times are whole microseconds on the caller's clock, and arguments.
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import islice
-from operator import attrgetter
 
-from quotaclient._core.ask import SECOND, Answer, Ask, GiveBack, Permit, Refusal, Source
+from quotaclient._core.ask import SECOND, Answer, Ask, GiveBack, Group, Permit, Refusal, Source
+from quotaclient._core.hand import Hand
 from quotaclient._core.limits import Limit
-from quotaclient._core.queue import Closed, Outcome, Refused, Undecided, Waiter, WaitQueue
+from quotaclient._core.queue import (
+    Closed,
+    Outcome,
+    Refused,
+    Undecided,
+    Waiter,
+    WaitQueue,
+    groups_of,
+    patience_of,
+)
 
 MOST_AT_ONCE = 1000  # requests in one ask: what Redis books in about a millisecond
 FRESH = SECOND // 2  # a permit that waited longer than this is checked before it goes out (P6)
+OFTEN = 2  # times that a request may lose its permit to time before its guard is widened
 CHECK_AHEAD = SECOND // 20  # so much before it is due, so that the check costs no time
-
-_by_time = attrgetter("at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +71,16 @@ class Lane:
         self._terms = Ask(key, limits, name, self.guard)
         self._queue = WaitQueue(len(limits))
         self._unchecked: list[Waiter] = []  # newcomers whose wait may not fit (Rule 4)
-        self._hand: list[Permit] = []  # in order of time
+        self._hand = Hand()
         self._returns: list[GiveBack] = []
         self._asking = False
         self._in_line = False  # there is a place to wait for before the rest is asked for
-        self._asked_for = 0
+        self._asked: tuple[Group, ...] = ()  # what was asked for last
         self._resume_at = 0  # not to ask before: the last answer had nothing for anybody
         self._held = 0
         self._news = 0  # how old what we know is: when the store was asked that answered last
         self._rounds = 0  # answers so far
+        self._expired = 0  # permits in a row that expired in hand
         self._closed = False
 
     def __repr__(self) -> str:
@@ -98,6 +105,15 @@ class Lane:
     @property
     def first_waiting(self) -> Waiter | None:
         return self._queue.first()
+
+    def other_than(self, waiter: Waiter) -> Waiter | None:
+        """Somebody else who waits."""
+        return next((other for other in self._queue if other is not waiter), None)
+
+    @property
+    def asking(self) -> bool:
+        """Whether an ask is under way."""
+        return self._asking
 
     @property
     def has_reservations(self) -> bool:
@@ -141,9 +157,19 @@ class Lane:
     def pass_on(self, permit: Permit, now: int) -> None:
         """A permit was not used: the next in line has it while it lasts, else the store."""
         if now <= permit.expires and permit.at >= self._held:
-            insort(self._hand, permit, key=_by_time)
+            self._hand.add((permit,))
         else:
             self.give_back(permit)
+            self._in_line = False  # it makes room: ask at once
+
+    def exchange(self, permit: Permit, times: int) -> None:
+        """A permit expired before its request left, so many times in a row for that request.
+
+        Once or twice is a handshake, or a busy host; more often the guard is too small.
+        """
+        self.give_back(permit)
+        if times > OFTEN:
+            self._widen_guard()
 
     def give_back(self, permit: Permit) -> None:
         self._returns.append(GiveBack(permit.ticket, permit.costs))
@@ -151,11 +177,8 @@ class Lane:
     def hold(self, until: int) -> None:
         """The upstream said that nobody sends before this instant."""
         self._held = max(self._held, until)
-        overtaken = [permit for permit in self._hand if permit.at < self._held]
-        for permit in overtaken:
+        for permit in self._hand.take_before(self._held):
             self.give_back(permit)
-        if overtaken:
-            self._hand = [permit for permit in self._hand if permit.at >= self._held]
             self._in_line = False  # who lost a permit is asked for at once
 
     def told(self, answer: Answer, now: int) -> None:
@@ -166,40 +189,54 @@ class Lane:
         self._returns += answer.returned
         if answer.left:
             self.left, self.source = answer.left, answer.source
-        for permit in answer.permits:
-            insort(self._hand, permit, key=_by_time)
-        if answer.permits and answer.permits[0].expires < now:
+        self._hand.add(answer.permits)
+        if answer.permits and answer.permits[0].expires < answer.permits[0].at:
             self._widen_guard()
         self.hold(answer.hold)
-        short = len(answer.permits) < self._asked_for
+        short = len(answer.permits) < sum(group.requests for group in self._asked)
         self._in_line = bool(self._hand) and (
             short or self._in_line or self._hand[-1].at > now + self._terms.horizon
         )
         if answer.outage is not None:
-            self._settle_uncovered(Undecided(answer.outage), None)
+            for waiter in self._hand.uncovered(self._queue, len(self._queue)):
+                self._settle(waiter, Undecided(answer.outage))
         elif answer.refusal is not None:
-            self._settle_uncovered(Refused(answer.refusal, answer.source), answer.refusal.at)
+            self._refuse_like(answer.refusal, answer)
         elif short and not answer.permits:
             self._resume_at = now + CHECK_AHEAD
 
+    def _refuse_like(self, refusal: Refusal, answer: Answer) -> None:
+        """Refuse those without a permit whom a refusal concerns; the others are asked for next.
+
+        They draw as much or more on the window that refused, and will not wait until it has room.
+        """
+        served, window = len(answer.permits) + len(answer.returned), refusal.window
+        cost = 0
+        for group in self._asked:
+            cost = group.costs[window] if window is not None else 0
+            if served < group.requests:
+                break
+            served -= group.requests
+        for waiter in self._hand.uncovered(self._queue, len(self._queue)):
+            hasty = waiter.deadline is not None and waiter.deadline < refusal.at
+            if hasty and (window is None or waiter.costs[window] >= cost):
+                self._settle(waiter, Refused(refusal, answer.source))
+
     def _widen_guard(self) -> None:
-        """Permits that arrive expired would do so for ever: the way to the store is too long."""
+        """Permits that expire before they are due would do so for ever: the trip is too long."""
         self.guard = max(self.guard, min(2 * self.guard, self._terms.shortest // 2))
         self._terms = replace(self._terms, guard=self.guard)
 
-    def _settle_uncovered(self, outcome: Refused | Undecided, before: int | None) -> None:
-        """Tell those for whom there is no permit in hand; with `before`, whose deadline is."""
-        for waiter in list(islice(self._queue, len(self._hand), None)):
-            if before is None or (waiter.deadline is not None and waiter.deadline < before):
-                self._settle(waiter, outcome)
-
-    def close(self, now: int) -> Ask | None:
-        """Turn away who waits; the ask that gives back all that is in hand, if anything is."""
+    def close(self) -> None:
+        """Turn away who waits, and ask for nothing more."""
         self._closed = True
         for waiter in list(self._queue):
             self._settle(waiter, Closed())
+
+    def surrender(self, now: int) -> Ask | None:
+        """The ask that gives back all that is in hand, if anything is; when none is under way."""
         self._return_surplus()
-        return self._ask(now, 0) if self._returns else None
+        return self._ask(now, []) if self._returns else None
 
     def lost(self) -> None:
         """An ask ended without an answer (its asker was killed)."""
@@ -209,22 +246,22 @@ class Lane:
 
     def settle(self, now: int) -> None:
         """Give every waiter the outcome that is due."""
-        self._drop_expired(now)
         self._hand_out(now)
         self._turn_away(now)
         self._return_surplus()
 
-    def _drop_expired(self, now: int) -> None:
-        while self._hand and self._hand[0].expires < now:
-            self.give_back(self._hand.pop(0))
-
     def _hand_out(self, now: int) -> None:
         while self._queue and self._hand and self._hand[0].at <= now and not self._stale(now):
-            permit = self._hand.pop(0)
+            permit = self._hand.pop_first()
+            if permit.expires < now:  # counted from the asking: not in the order of `at`
+                self._expired += 1
+                self.exchange(permit, self._expired)
+                continue
             waiter = self._queue.first_covered(permit.costs)
             if waiter is None:
                 self.give_back(permit)
                 continue
+            self._expired = 0
             surplus = tuple(
                 have - need for have, need in zip(permit.costs, waiter.costs, strict=True)
             )
@@ -245,7 +282,7 @@ class Lane:
             return
         if self._hand or self._held > now:
             unchecked, self._unchecked = self._unchecked, []
-            in_hand = self._units_in_hand() if unchecked else ()
+            in_hand = self._hand.units(len(self.limits)) if unchecked else ()
             for waiter in unchecked:
                 if waiter.waiting and waiter.deadline is not None:
                     at = self._not_before(waiter, in_hand)
@@ -254,11 +291,7 @@ class Lane:
         while (late := self._queue.past(now)) is not None:
             if not self._hand and late.hears > self._rounds:
                 return  # `act` is about to ask for it
-            self._refuse(late, max(now, self._not_before(late, self._units_in_hand())))
-
-    def _units_in_hand(self) -> tuple[int, ...]:
-        units = zip(*(permit.costs for permit in self._hand), strict=True)
-        return tuple(map(sum, units)) or (0,) * len(self.limits)
+            self._refuse(late, max(now, self._not_before(late, self._hand.units(len(self.limits)))))
 
     def _not_before(self, waiter: Waiter, in_hand: tuple[int, ...]) -> int:
         """The earliest that a waiter can hope for, by what is known.
@@ -296,47 +329,46 @@ class Lane:
         waiter.wake()
 
     def _return_surplus(self) -> None:
-        for permit in self._hand[len(self._queue) :]:
+        for permit in self._hand.take_surplus(self._queue):
             self.give_back(permit)
-        del self._hand[len(self._queue) :]
 
     def act(self, now: int) -> Ask | Sleep | None:
         """What the shell is to do, after `settle`. An ask that is returned is under way."""
-        uncovered = len(self._queue) - len(self._hand)
-        check = bool(self._hand) and self._stale(now)
         if self._closed:
             return REST
+        check = bool(self._hand) and self._stale(now)
         if not self._asking:
-            if uncovered and not self._in_line and now >= self._resume_at:
-                return self._ask(now, min(uncovered, MOST_AT_ONCE))
+            if not (self._in_line and self._hand) and now >= self._resume_at:
+                uncovered = self._hand.uncovered(self._queue, MOST_AT_ONCE)
+                if uncovered:
+                    return self._ask(now, uncovered)
             if check and now >= self._hand[0].at - CHECK_AHEAD:
-                return self._ask(now, 0)
+                return self._ask(now, [])
             if self._returns and not self._queue:
-                return self._ask(now, 0)
-        if not self._queue:
-            return REST
-        return Sleep(self._wake_at(check, bool(uncovered)))
+                return self._ask(now, [])
+        return Sleep(self._wake_at(check)) if self._queue else REST
 
-    def _wake_at(self, check: bool, uncovered: bool) -> int | None:
+    def _wake_at(self, check: bool) -> int | None:
         times: list[int] = []
         if self._hand and not (check and self._asking):
             times.append(self._hand[0].at - (CHECK_AHEAD if check else 0))
         if not self._asking:
             deadline = self._queue.next_deadline()
-            if deadline is not None:
+            if not self._hand:
+                times.append(self._resume_at)  # who is late by then is turned away by the answer
+            elif deadline is not None:
                 times.append(deadline + 1)
-            if uncovered and not self._hand:
-                times.append(self._resume_at)
         return min(times, default=None)
 
-    def _ask(self, now: int, requests: int) -> Ask:
+    def _ask(self, now: int, waiters: list[Waiter]) -> Ask:
         """One ask for all that have no permit in hand, with all that is to be given back."""
-        self._asking, self._asked_for = True, requests
-        patience = self._queue.patience(len(self._hand), requests, now)
+        patience = patience_of(waiters, now)
         returns, self._returns = tuple(self._returns), []
+        self._asked = groups_of(waiters, self.held_for(now))
+        self._asking = True
         return replace(
             self._terms,
-            groups=self._queue.groups(len(self._hand), requests, self.held_for(now)),
+            groups=self._asked,
             max_wait=None if patience is None else max(patience, 0),
             returns=returns,
         )

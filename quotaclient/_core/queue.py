@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from itertools import count, groupby, islice
+from itertools import count, groupby
 from operator import add, attrgetter, sub
 
 from quotaclient._core.ask import Group, Permit, Refusal, Source
@@ -69,6 +69,7 @@ class WaitQueue:
         self._arrivals = count()
         self._length = 0
         self._removed = [0] * (windows + 1)  # requests, then units per window, that went
+        self._kinds: Counter[tuple[int, ...]] = Counter()  # how many wait at which costs
 
     def __len__(self) -> int:
         return self._length
@@ -88,6 +89,7 @@ class WaitQueue:
         waiter.ahead = tuple(map(add, self._removed, before))
         line.add(waiter, in_front)
         self._length += 1
+        self._kinds[waiter.costs] += 1
         if waiter.deadline is not None:
             heappush(self._deadlines, (waiter.deadline, next(self._arrivals), waiter))
 
@@ -99,16 +101,24 @@ class WaitQueue:
         if not line.length:
             del self._lines[waiter.priority]
         self._length -= 1
+        self._kinds[waiter.costs] -= 1
+        if not self._kinds[waiter.costs]:
+            del self._kinds[waiter.costs]
         if len(self._deadlines) > 2 * self._length + SLACK:
             self._deadlines = [entry for entry in self._deadlines if entry[2].waiting]
             heapify(self._deadlines)
+
+    @property
+    def only_costs(self) -> tuple[int, ...] | None:
+        """What all who wait cost, if all cost the same."""
+        return next(iter(self._kinds)) if len(self._kinds) == 1 else None
 
     def first(self) -> Waiter | None:
         return next(iter(self), None)
 
     def first_covered(self, costs: tuple[int, ...]) -> Waiter | None:
         """The first waiter that a permit of these costs is enough for."""
-        return next((waiter for waiter in self if _covers(costs, waiter.costs)), None)
+        return next((waiter for waiter in self if covers(costs, waiter.costs)), None)
 
     def ahead_of(self, waiter: Waiter) -> tuple[int, ...]:
         """At least so many requests, and units per window, are still before a waiter."""
@@ -130,22 +140,6 @@ class WaitQueue:
         """A waiter whose deadline has passed, if any."""
         deadline = self.next_deadline()
         return self._deadlines[0][2] if deadline is not None and deadline < now else None
-
-    def groups(self, skip: int, most: int, after: int) -> tuple[Group, ...]:
-        """The requests in line behind the first `skip`, equal neighbours taken together."""
-        in_line = islice(self, skip, skip + most)
-        return tuple(
-            Group(sum(1 for _ in same), costs, after) for costs, same in groupby(in_line, _costs)
-        )
-
-    def patience(self, skip: int, most: int, now: int) -> int | None:
-        """The longest wait that any of the same requests would accept; None: however long."""
-        longest = 0
-        for waiter in islice(self, skip, skip + most):
-            if waiter.deadline is None:
-                return None
-            longest = max(longest, waiter.deadline - now)
-        return longest
 
 
 class _Line:
@@ -177,5 +171,23 @@ class _Line:
 _costs = attrgetter("costs")
 
 
-def _covers(permit: tuple[int, ...], costs: tuple[int, ...]) -> bool:
+def groups_of(waiters: list[Waiter], after: int) -> tuple[Group, ...]:
+    """Their requests, equal neighbours taken together, not to go before now + after."""
+    return tuple(
+        Group(sum(1 for _ in same), costs, after) for costs, same in groupby(waiters, _costs)
+    )
+
+
+def patience_of(waiters: list[Waiter], now: int) -> int | None:
+    """The longest wait that any of them would accept; None: however long."""
+    longest = 0
+    for waiter in waiters:
+        if waiter.deadline is None:
+            return None
+        longest = max(longest, waiter.deadline - now)
+    return longest
+
+
+def covers(permit: tuple[int, ...], costs: tuple[int, ...]) -> bool:
+    """Whether a permit is enough for a request."""
     return all(have >= need for have, need in zip(permit, costs, strict=True))

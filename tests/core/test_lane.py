@@ -262,10 +262,82 @@ def test_permits_that_arrive_expired_widen_the_guard() -> None:
     for guard in (400_000, 500_000, 500_000):
         enter(lane)
         asked(lane)
-        answered(lane, permit(0, expires=5), now=10)
+        answered(lane, permit(10, expires=5), now=10)
         assert lane.guard == guard
         assert asked(lane, 10).guard == guard
         lane.lost()
+
+
+def test_what_is_due_later_may_expire_earlier() -> None:
+    """Permits of a slow ask expire sooner after they are due; none is handed out expired."""
+    lane = a_lane()
+    waiters = [enter(lane), enter(lane)]
+    asked(lane)
+    answered(lane, permit(40), permit(50, expires=45))
+    lane.settle(60)
+    assert [isinstance(waiter.outcome, Permit) for waiter in waiters] == [True, False]
+    assert asked(lane, 60).returns[0].ticket.at == 50
+
+
+def test_permits_that_expire_in_hand_widen_the_guard() -> None:
+    """Three in a row that nobody could be handed in time: the guard is less than a step takes."""
+    lane = a_lane(guard=10)
+    enter(lane)
+    for guard in (10, 10, 20):
+        asked(lane, 1)
+        lane.told(Answer("local", 1, permits=(permit(1, expires=1),)), 1)
+        lane.settle(2)
+        assert lane.guard == guard
+
+
+def test_a_refusal_is_for_those_whom_it_concerns() -> None:
+    """Who draws less on the window that refused, or not at all, is asked for next."""
+    lane = a_lane(Limit(100, 60), Limit(1000, 60, name="tokens"))
+    big = enter(lane, max_wait=SECOND, costs=(1, 500))
+    bigger = enter(lane, max_wait=SECOND, costs=(1, 600))
+    small = enter(lane, max_wait=SECOND, costs=(1, 1))
+    asked(lane)
+    answered(lane, refusal=Refusal(50 * SECOND, 1))
+    assert big.outcome == bigger.outcome == Refused(Refusal(50 * SECOND, 1), "local")
+    assert small.waiting
+    assert asked(lane).groups == ((1, (1, 1), 0),)
+
+
+def test_a_refusal_speaks_of_the_first_that_was_not_served() -> None:
+    """What was granted before the refusal is not counted to the refused."""
+    lane = a_lane()
+    enter(lane, max_wait=SECOND, costs=(2,))
+    refused = enter(lane, max_wait=SECOND, costs=(5,))
+    small = enter(lane, max_wait=SECOND, costs=(1,))
+    asked(lane)
+    answered(lane, permit(0, (2,)), refusal=Refusal(9 * SECOND, 0))
+    assert refused.outcome is not None
+    assert small.waiting
+
+
+def test_a_big_request_is_not_covered_by_small_permits() -> None:
+    """Permits in hand count for those whom they are enough for: a big one is asked for."""
+    lane = a_lane()
+    enter(lane)
+    asked(lane)
+    answered(lane, permit(500))
+    big = enter(lane, costs=(7,), priority=1)
+    assert asked(lane).groups == ((1, (7,), 0),)
+    answered(lane, permit(600, (7,)), permit(700, (3,)))
+    lane.settle(550)
+    assert big.waiting
+    lane.settle(600)
+    assert isinstance(big.outcome, Permit)
+    assert [returned.ticket.at for returned in asked(lane, 600).returns] == [700]
+
+
+def test_a_request_that_is_late_too_often_widens_the_guard() -> None:
+    """Once or twice is a handshake; a request that loses its permit a third time has no chance."""
+    lane = a_lane(Limit(10, 1), guard=10)
+    lane.exchange(permit(0), times=2)
+    assert lane.guard == 10
+    lane.exchange(permit(0), times=3)
+    assert lane.guard == 20
 
 
 def test_a_permit_that_is_passed_on() -> None:
@@ -433,13 +505,14 @@ def test_closing_gives_back_what_is_in_hand() -> None:
     waiter = enter(lane)
     asked(lane)
     answered(lane, permit(400))
-    ask = lane.close(0)
+    lane.close()
+    ask = lane.surrender(0)
     assert waiter.outcome == Closed()
     assert ask is not None
     assert ask.returns[0].ticket.at == 400
     lane.give_back(permit(500))
     assert rests(lane)
-    assert a_lane().close(0) is None
+    assert a_lane().surrender(0) is None
 
 
 def test_gone_waiters_do_not_pile_up() -> None:

@@ -359,11 +359,11 @@ def test_a_storm_through_a_client(key: str) -> None:
                 departed += name == "http11.send_request_headers.started"
 
             async def victim() -> None:
-                with anyio.move_on_after(chance.uniform(0, 0.3)):
+                with anyio.move_on_after(chance.uniform(0, 0.5)):
                     await client.get("/", extensions={"trace": trace})
 
             await asyncio.gather(*(victim() for _ in range(300)))
-            assert 5 < departed < 300
+            assert 0 < departed < 300  # some on either side of their headers
             assert used_of(await client.quota.peek()) == departed
 
     with ScriptedUpstream(lambda received: Answer(delay=0.02)) as upstream:

@@ -274,6 +274,20 @@ def test_many_connect_errors_at_once(
     assert eventually(lambda: client.quota.used() == 0)
 
 
+def test_a_permit_that_expired_before_its_failure_makes_room_for_who_waits(
+    colour: Colour, key: str, redis: str | None, closed_port: str
+) -> None:
+    """A request that fails late leaves its unit to the next in line at once, not a period later."""
+    client = colour.client(closed_port, limit="1/1.5s", key=key, redis=redis, guard=GUARD)
+    trace = colour.trace([], {CONNECTING: LATE})
+    first = client.start("/", extensions={"trace": trace})
+    time.sleep(0.02)
+    with stopwatch() as took:
+        outcomes = results([first, client.start("/")])
+    assert {type(outcome) for outcome in outcomes} == {httpx.ConnectError}
+    assert took.seconds < 1
+
+
 def test_a_connection_that_is_reset_after_the_headers_counts(colour: Colour, key: str) -> None:
     """What may have arrived is spent, whatever became of the answer."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
