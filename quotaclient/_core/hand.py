@@ -46,6 +46,12 @@ class Hand:
         del self._permits[: len(taken)]
         return taken
 
+    def take_after(self, instant: int) -> list[Permit]:
+        """Take out those that depart after an instant."""
+        taken = [permit for permit in self._permits if permit.at > instant]
+        del self._permits[len(self._permits) - len(taken) :]
+        return taken
+
     def take_surplus(self, queue: WaitQueue) -> list[Permit]:
         """Take out those that nobody in line is going to get."""
         _, surplus = self._match(queue, 0)

@@ -159,17 +159,23 @@ class Lane:
         if now <= permit.expires and permit.at >= self._held:
             self._hand.add((permit,))
         else:
-            self.give_back(permit)
-            self._in_line = False  # it makes room: ask at once
+            self._make_room(permit)
 
     def exchange(self, permit: Permit, times: int) -> None:
         """A permit expired before its request left, so many times in a row for that request.
 
         Once or twice is a handshake, or a busy host; more often the guard is too small.
         """
-        self.give_back(permit)
+        self._make_room(permit)
         if times > OFTEN:
             self._widen_guard()
+
+    def _make_room(self, permit: Permit) -> None:
+        """Give a permit back and the reservations with it, to book them anew, and earlier."""
+        self.give_back(permit)
+        for later in self._hand.take_after(permit.expires):
+            self.give_back(later)
+        self._in_line = False
 
     def give_back(self, permit: Permit) -> None:
         self._returns.append(GiveBack(permit.ticket, permit.costs))
