@@ -12,7 +12,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 from inspect import isawaitable, iscoroutine
-from itertools import compress, count
+from itertools import compress
 from typing import Generic, TypeVar
 from uuid import uuid4
 
@@ -52,13 +52,13 @@ class SyncLane:
         in_front: bool = False,
     ) -> Outcome:
         """Wait for a permit that has not expired; `in_front` for who had one that did."""
-        for times in count(1):
-            outcome = self._wait(costs, deadline, priority, in_front)
+        times = 0
+        while True:
+            outcome = self._wait(costs, deadline, priority, in_front or times > 0)
             if not isinstance(outcome, Permit) or clock() <= outcome.expires:
-                break
+                return outcome
+            times += 1
             self.exchange(outcome, times)  # this thread was late to hear of it
-            in_front = True
-        return outcome
 
     def _wait(
         self, costs: tuple[int, ...], deadline: int | None, priority: int, in_front: bool
@@ -183,13 +183,13 @@ class AsyncLane:
         in_front: bool = False,
     ) -> Outcome:
         """Wait for a permit that has not expired; `in_front` for who had one that did."""
-        for times in count(1):
-            outcome = await self._wait(costs, deadline, priority, in_front)
+        times = 0
+        while True:
+            outcome = await self._wait(costs, deadline, priority, in_front or times > 0)
             if not isinstance(outcome, Permit) or clock() <= outcome.expires:
-                break
+                return outcome
+            times += 1
             self.exchange(outcome, times)  # the loop was late to run this task
-            in_front = True
-        return outcome
 
     async def _wait(
         self, costs: tuple[int, ...], deadline: int | None, priority: int, in_front: bool

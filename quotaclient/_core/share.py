@@ -43,17 +43,25 @@ def divided(ask: Ask, replicas: int | None) -> tuple[Limit, ...] | NoShare:
 class OwnAccount(Account):
     """What this replica alone was granted under one key.
 
-    `owed` is the part of it that the store does not know, `lives` the generations of the store's
-    records that know the rest, `told_at` when the store last answered (-1: never).
-    `missed_reset`: windows that were reset while the store was away. `kept_at`: when the store
-    was last seen, after an outage, to have kept a record that counts ours (-1: never).
+    `owed` is the part of it that the store does not know. `lives` are the generations of the
+    store's records that know the rest, `told_at` when each was last asked, `kept` which of them
+    were seen, after the last outage, to count ours still. `missed_reset`: windows that were reset
+    while the store was away. `talks` are under way, one of them maybe `settling` all this.
     """
 
-    kept_at: int = -1
-    missed_reset: set[Limit] = field(default_factory=set[Limit])
     owed: dict[str, Window] = field(default_factory=dict[str, Window])
     lives: dict[str, int] = field(default_factory=dict[str, int])
-    told_at: int = -1
+    told_at: dict[str, int] = field(default_factory=dict[str, int])
+    kept: set[str] = field(default_factory=set[str])
+    missed_reset: set[Limit] = field(default_factory=set[Limit])
+    talks: int = 0
+    settling: bool = False
+    warned: bool = False  # that the store cannot use a record of this key
+
+    def is_empty(self, now: int) -> bool:
+        """Whether forgetting this account would change no answer."""
+        # Not super(): it does not work in a dataclass with slots.
+        return not (self.talks or self.missed_reset) and Account.is_empty(self, now)
 
     def take_back(self, returns: tuple[GiveBack, ...], limits: tuple[Limit, ...], now: int) -> None:
         """Permits, of whichever store, that will not be sent."""
@@ -78,13 +86,20 @@ class OwnAccount(Account):
 
     def told(self, ask: Ask, answer: Answer, now: int) -> None:
         """The store answered: what the ask told it is owed no more."""
-        self.told_at = now
         self.raise_hold(answer.hold)
         for limit, generation in zip(ask.limits, answer.generations, strict=True):
             name = window_name(limit)
+            self.told_at[name] = now
             self.lives[name] = generation
             if ask.sent:
                 self.owed.pop(name, None)
+
+    def must_settle(self, ask: Ask, now: int, back_at: int | None) -> bool:
+        """Whether a store that came back, or is about to (None), may have missed anything."""
+        missed = back_at is None or any(
+            self.told_at.get(window_name(limit), -1) < back_at for limit in ask.limits
+        )
+        return missed and self.has_news(ask, now)
 
     def reset_here(self, limits: tuple[Limit, ...], *, store_knows: bool) -> None:
         """Forget what was sent; a store that is away is told when it is back."""
@@ -104,11 +119,9 @@ class OwnAccount(Account):
     def debts(self, ask: Ask, generations: tuple[int, ...], now: int) -> tuple[Sent, ...]:
         """What to tell a store that was away: all, where its record was lost, else what is owed."""
         sent: list[Sent] = []
-        self.kept_at = now
         for i, (limit, generation) in enumerate(zip(ask.limits, generations, strict=True)):
             known = generation and generation == self.lives.get(window_name(limit))
-            if not known:
-                self.kept_at = -1
+            (self.kept.add if known else self.kept.discard)(window_name(limit))
             window = self._owed(limit) if known else self.window(limit)
             window.forget(now)
             sent += (Sent(i, now - run.at, now - run.by, run.units) for run in window.runs)
@@ -125,6 +138,10 @@ class OwnAccount(Account):
                     owed.forget(now)
                     owed.book(grant.at, grant.at + ask.guard, grant.requests * cost, now)
         return localize(alone, reply, "share", now, now)
+
+    def store_kept(self, ask: Ask) -> bool:
+        """Whether the store that came back is known to have lost none of the records."""
+        return self.kept.issuperset(map(window_name, ask.limits))
 
     def plan(self, ask: Ask, limits: tuple[Limit, ...], now: int) -> Reply:
         """What the share alone would grant; nothing of it stays booked."""

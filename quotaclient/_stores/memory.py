@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterable
 from time import monotonic_ns
 from typing import Generic, TypeVar
 
@@ -47,6 +48,9 @@ class Accounts(Generic[AnyAccount]):
                 self._sweep(clock())
             account = self._by_key[key] = self._kind()
         return account
+
+    def values(self) -> Iterable[AnyAccount]:
+        return self._by_key.values()
 
     def _sweep(self, now: int) -> None:
         self._by_key = {

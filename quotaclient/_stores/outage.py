@@ -43,18 +43,20 @@ class OutageStore:
         return None
 
     def hold(self, key: str, wait: int) -> None:
-        if self._fallback.held(key, wait):
+        ticket = self._fallback.held(key, wait)
+        if ticket is not None:
             try:
                 self._store.hold(key, wait)
             except StoreDown as error:
-                self._fallback.lost(error)
+                self._fallback.lost(ticket, error)
 
     def reset(self, key: str, limits: tuple[Limit, ...]) -> None:
-        if self._fallback.forgotten(key, limits):
+        ticket = self._fallback.forgotten(key, limits)
+        if ticket is not None:
             try:
                 self._store.reset(key, limits)
             except StoreDown as error:
-                self._fallback.not_forgotten(key, limits, error)
+                self._fallback.not_forgotten(ticket, key, limits, error)
 
     def close(self) -> None:
         self._store.close()
@@ -98,18 +100,20 @@ class AsyncOutageStore:
         return None
 
     async def hold(self, key: str, wait: int) -> None:
-        if self._fallback.held(key, wait):
+        ticket = self._fallback.held(key, wait)
+        if ticket is not None:
             try:
                 await self._store.hold(key, wait)
             except StoreDown as error:
-                self._fallback.lost(error)
+                self._fallback.lost(ticket, error)
 
     async def reset(self, key: str, limits: tuple[Limit, ...]) -> None:
-        if self._fallback.forgotten(key, limits):
+        ticket = self._fallback.forgotten(key, limits)
+        if ticket is not None:
             try:
                 await self._store.reset(key, limits)
             except StoreDown as error:
-                self._fallback.not_forgotten(key, limits, error)
+                self._fallback.not_forgotten(ticket, key, limits, error)
 
     async def close(self) -> None:
         done = self._store.close()

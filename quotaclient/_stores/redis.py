@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from time import monotonic
 from typing import Any, cast
@@ -27,10 +27,10 @@ from redis.connection import (
     UnixDomainSocketConnection,
     parse_url,  # pyright: ignore[reportUnknownVariableType] - redis leaves it without types
 )
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.retry import Retry
 
-from quotaclient._core.ask import Answer, Ask, Reply, localize
+from quotaclient._core.ask import Answer, Ask, localize
 from quotaclient._core.limits import Limit
 from quotaclient._stores.memory import clock
 from quotaclient._stores.scripts import (
@@ -46,6 +46,7 @@ from quotaclient._stores.scripts import (
 )
 
 COMMAND_TIMEOUT = 0.25  # seconds: a request would rather go on without Redis than wait longer
+TURNS_FOR_A_REPLY = 5  # of the loop: from the socket through the library's coroutines to us
 CALLS_AT_ONCE = 16  # per client: one call serves a whole lane, so more are tenants, who can queue
 
 _KEPT = frozenset({"host", "port", "db", "username", "password", "credential_provider", "path"})
@@ -92,7 +93,10 @@ class Connections:
             else redis_sync.Connection
         )
         return redis_sync.ConnectionPool(
-            kind, max_connections=CALLS_AT_ONCE, retry=Retry(NoBackoff(), 0), **self._common()
+            kind,
+            max_connections=CALLS_AT_ONCE,
+            retry=Retry(NoBackoff(), 0),
+            **self._common(COMMAND_TIMEOUT),
         )
 
     def async_pool(self) -> redis_async.ConnectionPool:
@@ -104,12 +108,15 @@ class Connections:
             else redis_async.Connection
         )
         return redis_async.ConnectionPool(
-            kind, max_connections=CALLS_AT_ONCE, retry=AsyncRetry(NoBackoff(), 0), **self._common()
+            kind,
+            max_connections=CALLS_AT_ONCE,
+            retry=AsyncRetry(NoBackoff(), 0),
+            **self._common(None),  # our own deadline is around the whole call
         )
 
-    def _common(self) -> dict[str, Any]:
+    def _common(self, timeout: float | None) -> dict[str, Any]:
         # RESP2 spares a new connection the HELLO round trip; nothing we read differs in RESP3.
-        deadlines = {"socket_timeout": COMMAND_TIMEOUT, "socket_connect_timeout": COMMAND_TIMEOUT}
+        deadlines = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
         return {**self.kwargs, **deadlines, "protocol": 2}
 
 
@@ -142,15 +149,28 @@ def _without_password(url: str) -> str:
 _Told = tuple[Any, int, int]  # what a script returned, when it was asked, when it answered
 
 
+class RecordFault(StoreDown):
+    """Redis is well, but a record under this key is not ours, or not as our script left it."""
+
+
+def _fault(error: Exception) -> StoreDown:
+    """Errors of a running script speak of its records; all others of the server."""
+    text = _described(error)
+    of_record = isinstance(error, ResponseError) and (
+        text.startswith("WRONGTYPE") or (text.startswith("ERR") and "user_script" in text)
+    )
+    return RecordFault(text) if of_record else StoreDown(text)
+
+
 def _described(error: Exception) -> str:
     """One line for a log, also for errors that have nothing to say."""
     return str(error) or ("no answer in time" if isinstance(error, TimeoutError) else repr(error))
 
 
-def _reply(ask: Ask, answer: object) -> Reply:
+def _answer(ask: Ask, answer: object, asked: int, received: int) -> Answer:
     try:
-        return parse_reply(ask, answer)
-    except (TypeError, ValueError, IndexError, StopIteration) as error:
+        return localize(ask, parse_reply(ask, answer), "store", asked, received)
+    except (TypeError, ValueError) as error:
         raise StoreDown(f"not an answer of our script: {answer!r:.100}") from error
 
 
@@ -165,8 +185,7 @@ class RedisStore:
 
     def reserve(self, ask: Ask) -> Answer:
         keys, args = reserve_keys(self._prefix, ask), reserve_args(ask)
-        answer, asked, received = self._run(RESERVE, keys, args)
-        return localize(ask, _reply(ask, answer), "store", asked, received)
+        return _answer(ask, *self._run(RESERVE, keys, args))
 
     def hold(self, key: str, wait: int) -> None:
         self._run(HOLD, [hold_key(self._prefix, key)], ["", wait])
@@ -187,7 +206,7 @@ class RedisStore:
                 return self._evaluate(script, keys, args), asked, clock()
             except _FAULTS as error:
                 self._failures += 1
-                raise StoreDown(_described(error)) from error
+                raise _fault(error) from error
 
     def _evaluate(self, script: Script, keys: Sequence[str], args: Sequence[str | int]) -> Any:
         deadline = monotonic() + COMMAND_TIMEOUT
@@ -199,6 +218,7 @@ class RedisStore:
                 connection.send_command("EVALSHA", script.sha, len(keys), *keys, *args)
                 answer = connection.read_response()
             except NoScriptError:  # the server says that it ran nothing: sending again is safe
+                connection._sock.settimeout(max(0.001, deadline - monotonic()))
                 connection.send_command("EVAL", script.text, len(keys), *keys, *args)
                 answer = connection.read_response()
             connection._sock.settimeout(COMMAND_TIMEOUT)
@@ -221,8 +241,7 @@ class AsyncRedisStore:
 
     async def reserve(self, ask: Ask) -> Answer:
         keys, args = reserve_keys(self._prefix, ask), reserve_args(ask)
-        answer, asked, received = await self._run(RESERVE, keys, args)
-        return localize(ask, _reply(ask, answer), "store", asked, received)
+        return _answer(ask, *(await self._run(RESERVE, keys, args)))
 
     async def hold(self, key: str, wait: int) -> None:
         await self._run(HOLD, [hold_key(self._prefix, key)], ["", wait])
@@ -240,11 +259,11 @@ class AsyncRedisStore:
                 raise StoreDown("it failed the call before this one")
             asked = clock()
             try:
-                async with asyncio.timeout(COMMAND_TIMEOUT):
-                    return await self._evaluate(script, keys, args), asked, clock()
+                answer = await _in_time(self._evaluate(script, keys, args))
+                return answer, asked, clock()
             except _FAULTS as error:
                 self._failures += 1
-                raise StoreDown(_described(error)) from error
+                raise _fault(error) from error
 
     async def _evaluate(
         self, script: Script, keys: Sequence[str], args: Sequence[str | int]
@@ -262,6 +281,28 @@ class AsyncRedisStore:
             raise
         finally:
             await self._pool.release(connection)
+
+
+async def _in_time(call: Coroutine[Any, Any, Any]) -> Any:
+    """What a call returns, if it does within the command deadline.
+
+    A loop that was kept busy finds the deadline and the reply at the same time. Then the reply
+    counts: it is the host that was late, not Redis.
+    """
+    task = asyncio.ensure_future(call)
+    try:
+        await asyncio.wait((task,), timeout=COMMAND_TIMEOUT)
+        for _ in range(TURNS_FOR_A_REPLY):
+            if task.done():
+                break
+            await asyncio.sleep(0)
+        if not task.done():
+            raise TimeoutError
+        return task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait((task,))  # it closes its connection
 
 
 class ThreadedRedisStore:

@@ -25,6 +25,7 @@ from quotaclient._core.options import OnOutage
 from quotaclient._core.share import NoShare, OwnAccount, divided, narrowed, postponed
 from quotaclient._stores.memory import Accounts, clock
 from quotaclient._stores.redis import (
+    RecordFault,
     StoreDown,
 )
 
@@ -66,17 +67,19 @@ class Replica:
     def of(cls, server: str, prefix: str) -> Replica:
         return cls._everywhere.setdefault((server, prefix), cls(server))
 
-    def failed(self, error: StoreDown, on_outage: OnOutage) -> None:
-        if self.circuit.failed(clock(), random.random()):
+    def failed(self, ticket: int, error: StoreDown, on_outage: OnOutage) -> None:
+        if self.circuit.failed(ticket, clock(), random.random()):
             log.warning(
-                "Redis at %s is away (%s): %s until it is back",
+                "Redis at %s is away (%.120s): %s until it is back",
                 self.server,
                 error,
                 "this replica keeps to its share" if on_outage == "share" else "rejecting",
             )
 
-    def succeeded(self) -> None:
-        if self.circuit.succeeded(clock()):
+    def succeeded(self, ticket: int) -> None:
+        if self.circuit.succeeded(ticket, clock()):
+            for account in self.accounts.values():
+                account.kept.clear()
             log.warning("Redis at %s is back: the quota is shared again", self.server)
 
     def returning_for(self, ask: Ask, now: int) -> int:
@@ -108,67 +111,83 @@ class Fallback:
         """Yield what to ask the store, be sent its answers (or StoreDown), return the answer."""
         replica = self.replica
         with replica.lock:
+            now = clock()
             account = replica.accounts[ask.key]
-            account.take_back(ask.returns, ask.limits, clock())
-            admitted = replica.circuit.admits(clock())
-        if not admitted:
-            return self._alone(ask, account)
-        asked = replace(ask, returns=tuple(r for r in ask.returns if r.ticket.source == "store"))
+            account.take_back(ask.returns, ask.limits, now)
+            back_at = replica.circuit.back_at if replica.circuit.closed else None
+            settles = (back_at is not None or not replica.circuit.closed) and account.must_settle(
+                ask, now, back_at
+            )
+            # What is owed is told once: until that is done the others keep to the share.
+            busy = settles and account.settling
+            ticket = None if busy else replica.circuit.admits(now)
+            if ticket is None:
+                return self._alone(ask, account)
+            account.talks += 1
+            account.settling = account.settling or settles
         try:
-            if self._must_settle(ask, account):
-                asked = yield from self._settle(asked, account)
-            return (yield from self._together(asked, account))
+            asked = _for_the_store(ask)
+            if settles:
+                asked = yield from self._settle(asked, account, ticket)
+            return (yield from self._together(asked, account, ticket))
+        except RecordFault as error:  # of this key alone: the server is well
+            with replica.lock:
+                replica.succeeded(ticket)
+                if not account.warned:  # it will not heal by itself; once is enough
+                    account.warned = True
+                    log.warning("a record in Redis cannot be used, delete it: %.200s", error)
+                return self._alone(ask, account)
         except StoreDown as error:
             with replica.lock:
-                replica.failed(error, self.on_outage)
-            return self._alone(ask, account)
-        except BaseException:
-            with replica.lock:
-                replica.circuit.gave_up()
-            raise
+                replica.failed(ticket, error, self.on_outage)
+                return self._alone(ask, account)
+        finally:
+            # No lock: a talk may be collected anywhere, also while its own thread holds it.
+            replica.circuit.gave_up(ticket)
+            account.talks -= 1
+            account.settling = account.settling and not settles
 
-    def _must_settle(self, ask: Ask, account: OwnAccount) -> bool:
-        """Whether the store may have missed, or lost, something that this replica sent."""
-        circuit = self.replica.circuit
-        with self.replica.lock:
-            missed = not circuit.closed or (
-                circuit.back_at is not None and account.told_at < circuit.back_at
-            )
-            return missed and account.has_news(ask, clock())
-
-    def _settle(self, ask: Ask, account: OwnAccount) -> Generator[Question, Answer | None, Ask]:
+    def _settle(
+        self, ask: Ask, account: OwnAccount, ticket: int
+    ) -> Generator[Question, Answer | None, Ask]:
         """Bring a store that was away up to date; the ask with all that it is to book."""
         replica = self.replica
-        if account.missed_reset:
-            yield Reset(ask.key, tuple(account.missed_reset))
-            account.missed_reset.clear()
+        with replica.lock:
+            resets, account.missed_reset = account.missed_reset, set()
+        if resets:
+            try:
+                yield Reset(ask.key, tuple(resets))
+            except BaseException:
+                account.missed_reset |= resets
+                raise
         look = yield replace(ask, groups=(), returns=())
         assert look is not None  # asks are answered
         with replica.lock:
-            replica.succeeded()
+            replica.succeeded(ticket)
             now = clock()
             ask = replace(ask, sent=account.debts(ask, look.generations, now))
-            missed_hold = account.hold - max(now, look.hold)
-        if missed_hold > 0:
-            yield Hold(ask.key, account.hold - now)
+            hold = account.hold if account.hold > max(now, look.hold) else 0
+        if hold:
+            yield Hold(ask.key, hold - now)
         return ask
 
-    def _together(self, ask: Ask, account: OwnAccount) -> Talk:
+    def _together(self, ask: Ask, account: OwnAccount, ticket: int) -> Talk:
         """The store decides; while the fleet is returning, the share must agree."""
         replica = self.replica
         shares: tuple[Limit, ...] | NoShare | None = None
         returning = replica.returning_for(ask, clock()) if ask.groups else 0
         if returning and self.on_outage == "share" and self.replicas is not None:
             shares = divided(ask, self.replicas)
-            if isinstance(shares, NoShare):
-                ask = self._without_share(ask, account, returning)
+            # A share of nothing binds too, unless the store is known to have lost nothing.
+            if isinstance(shares, NoShare) and not account.store_kept(ask):
+                ask = postponed(ask, returning)
         if shares is None or isinstance(shares, NoShare):
             answer = yield ask
             assert answer is not None
             with replica.lock:
                 account.record(ask, answer.permits, clock())
                 account.told(ask, answer, clock())
-                replica.succeeded()
+                replica.succeeded(ticket)
             return answer
         with replica.lock:
             plan = account.plan(ask, shares, clock())
@@ -176,19 +195,12 @@ class Fallback:
         assert answer is not None
         with replica.lock:
             account.told(ask, answer, clock())
-            replica.succeeded()
+            replica.succeeded(ticket)
             kept = account.admit(ask, answer, shares, clock())
-        refusal = plan.refusal
-        return replace(kept, refusal=kept.refusal or refusal)
-
-    def _without_share(self, ask: Ask, account: OwnAccount, returning: int) -> Ask:
-        """A share of nothing binds too, unless the store is known to have lost nothing."""
-        back_at = self.replica.circuit.back_at
-        kept = back_at is not None and account.kept_at >= back_at
-        return ask if kept else postponed(ask, returning)
+        return replace(kept, refusal=kept.refusal or plan.refusal)
 
     def _alone(self, ask: Ask, account: OwnAccount) -> Answer:
-        """What this replica decides without the store."""
+        """What this replica decides without the store; under its lock."""
         now = clock()
         if self.on_outage == "reject":
             return Answer("share", now, outage=f"Redis at {self.replica.server} is away")
@@ -196,29 +208,40 @@ class Fallback:
         if isinstance(limits, NoShare):
             reason = f"Redis at {self.replica.server} is away, and {limits.reason}"
             return Answer("share", now, outage=reason)
-        with self.replica.lock:
-            return account.share(ask, limits, now)
+        return account.share(ask, limits, now)
 
-    def held(self, key: str, wait: int) -> bool:
-        """Keep a hold here too; whether the store is to be told now."""
+    def held(self, key: str, wait: int) -> int | None:
+        """Keep a hold here too; a ticket to tell the store, if it is there."""
         with self.replica.lock:
             self.replica.accounts[key].raise_hold(clock() + wait)
-            return self.replica.circuit.closed
+            return self._ticket()
 
-    def forgotten(self, key: str, limits: tuple[Limit, ...]) -> bool:
-        """Reset here too; whether the store is to be told now."""
+    def forgotten(self, key: str, limits: tuple[Limit, ...]) -> int | None:
+        """Reset here too; a ticket to tell the store, if it is there."""
         with self.replica.lock:
-            known = self.replica.circuit.closed
-            self.replica.accounts[key].reset_here(limits, store_knows=known)
-            return known
+            ticket = self._ticket()
+            self.replica.accounts[key].reset_here(limits, store_knows=ticket is not None)
+            return ticket
 
-    def not_forgotten(self, key: str, limits: tuple[Limit, ...], error: StoreDown) -> None:
+    def _ticket(self) -> int | None:
+        circuit = self.replica.circuit
+        return circuit.admits(clock()) if circuit.closed else None
+
+    def not_forgotten(
+        self, ticket: int, key: str, limits: tuple[Limit, ...], error: StoreDown
+    ) -> None:
         """The store could not be told of a reset."""
-        self.lost(error)
+        self.lost(ticket, error)
         with self.replica.lock:
             self.replica.accounts[key].missed_reset.update(limits)
 
-    def lost(self, error: StoreDown) -> None:
+    def lost(self, ticket: int, error: StoreDown) -> None:
         """The store could not be told of something."""
-        with self.replica.lock:
-            self.replica.failed(error, self.on_outage)
+        if not isinstance(error, RecordFault):
+            with self.replica.lock:
+                self.replica.failed(ticket, error, self.on_outage)
+
+
+def _for_the_store(ask: Ask) -> Ask:
+    returns = (returned for returned in ask.returns if returned.ticket.source == "store")
+    return replace(ask, returns=tuple(returns))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from quotaclient._core.account import window_name
-from quotaclient._core.ask import Ask, Grant, Refusal, Reply
+from quotaclient._core.ask import Ask, Grant, Group, Refusal, Reply
 from quotaclient._core.limits import Limit
 
 
@@ -87,8 +87,16 @@ def _flat(rows: Any) -> Iterator[int]:
 
 
 def parse_reply(ask: Ask, answer: Any) -> Reply:
-    """The reply that reserve.lua gave to this ask."""
+    """The reply that reserve.lua gave to this ask; ValueError or TypeError for anything else."""
     now, hold, generations, used, grants, refusal = answer
+    numbers = [now, hold, *generations, *used, *grants, *refusal]
+    windows = len(ask.limits)
+    if not all(type(number) is int for number in numbers):
+        raise TypeError("not a number")
+    if not len(generations) == len(used) == windows or len(refusal) not in (0, 2):
+        raise ValueError("not a value per window")
+    if refusal and not 0 <= refusal[1] <= windows:
+        raise ValueError("no such window")
     pairs = zip(grants[::2], grants[1::2], strict=True)
     return Reply(
         now=now,
@@ -103,11 +111,12 @@ def parse_reply(ask: Ask, answer: Any) -> Reply:
 def _with_costs(ask: Ask, pairs: Any) -> Iterator[Grant]:
     """Grants come in the order of the groups, and none spans two of them."""
     groups = iter(ask.groups)
-    group, left = None, 0
-    for count, at in pairs:
+    group, left = Group(0, ()), 0
+    for requests, at in pairs:
         if not left:
-            group = next(groups)
+            group = next(groups, group)
             left = group.requests
-        assert group is not None
-        left -= count
-        yield Grant(count, at, group.costs)
+        if not 0 < requests <= left:
+            raise ValueError("more than was asked for")
+        left -= requests
+        yield Grant(requests, at, group.costs)

@@ -90,7 +90,29 @@ def test_debts_are_paid_once() -> None:
     own.told(an_ask(sent=sent), Answer("store", SECOND, generations=(5,), hold=9), SECOND)
     assert not own.debts(an_ask(), (5,), 2 * SECOND)
     assert own.hold == 9
-    assert own.told_at == SECOND
+    assert own.told_at == {window_name(LIMIT): SECOND}
+
+
+def test_each_window_is_settled_for_itself() -> None:
+    """That the store was told of one window says nothing of another under the same key."""
+    own, other = OwnAccount(), replace(an_ask(), limits=(Limit(24, 60),))
+    for ask in (an_ask(), other):
+        own.share(ask, shares(ask), SECOND)
+    own.told(an_ask(), Answer("store", SECOND, generations=(5,)), 9 * SECOND)
+    assert not own.must_settle(an_ask(), 9 * SECOND, back_at=8 * SECOND)
+    assert own.must_settle(other, 9 * SECOND, back_at=8 * SECOND)
+    assert own.must_settle(an_ask(), 9 * SECOND, back_at=None)
+
+
+def test_an_account_in_use_is_not_forgotten() -> None:
+    """A talk under way, or a reset that has to be told, keeps an account."""
+    own = OwnAccount()
+    assert own.is_empty(SECOND)
+    own.talks = 1
+    assert not own.is_empty(SECOND)
+    own.talks = 0
+    own.reset_here((LIMIT,), store_knows=False)
+    assert not own.is_empty(SECOND)
 
 
 def test_permits_that_were_not_used_are_taken_back() -> None:
@@ -144,9 +166,9 @@ def test_a_kept_record_is_noted() -> None:
     own, store = OwnAccount(), Account()
     first = granted_by_store(own, store, an_ask(2), SECOND)
     own.debts(an_ask(), first.generations, 2 * SECOND)
-    assert own.kept_at == 2 * SECOND
+    assert own.store_kept(an_ask())
     own.debts(an_ask(), (0,), 3 * SECOND)
-    assert own.kept_at == -1
+    assert not own.store_kept(an_ask())
 
 
 def test_a_missed_reset_is_news() -> None:
