@@ -46,7 +46,6 @@ from quotaclient._stores.scripts import (
 )
 
 COMMAND_TIMEOUT = 0.25  # seconds: a request would rather go on without Redis than wait longer
-TURNS_FOR_A_REPLY = 5  # of the loop: from the socket through the library's coroutines to us
 CALLS_AT_ONCE = 16  # per client: one call serves a whole lane, so more are tenants, who can queue
 
 _KEPT = frozenset({"host", "port", "db", "username", "password", "credential_provider", "path"})
@@ -286,16 +285,15 @@ class AsyncRedisStore:
 async def _in_time(call: Coroutine[Any, Any, Any]) -> Any:
     """What a call returns, if it does within the command deadline.
 
-    A loop that was kept busy finds the deadline and the reply at the same time. Then the reply
-    counts: it is the host that was late, not Redis.
+    By as much as the loop was late to notice the deadline, the call may be late too: a host that
+    was kept busy may not even have sent it, and its Redis is well.
     """
-    task = asyncio.ensure_future(call)
+    task, loop = asyncio.ensure_future(call), asyncio.get_running_loop()
     try:
+        due = loop.time() + COMMAND_TIMEOUT
         await asyncio.wait((task,), timeout=COMMAND_TIMEOUT)
-        for _ in range(TURNS_FOR_A_REPLY):
-            if task.done():
-                break
-            await asyncio.sleep(0)
+        if not task.done():
+            await asyncio.wait((task,), timeout=min(loop.time() - due, COMMAND_TIMEOUT))
         if not task.done():
             raise TimeoutError
         return task.result()

@@ -111,12 +111,12 @@ def parse_reply(ask: Ask, answer: Any) -> Reply:
 def _with_costs(ask: Ask, pairs: Any) -> Iterator[Grant]:
     """Grants come in the order of the groups, and none spans two of them."""
     groups = iter(ask.groups)
-    group, left = Group(0, ()), 0
+    left = 0
+    costs: tuple[int, ...] = ()
     for requests, at in pairs:
         if not left:
-            group = next(groups, group)
-            left = group.requests
+            left, costs, _ = next(groups, Group(0, ()))
         if not 0 < requests <= left:
             raise ValueError("more than was asked for")
         left -= requests
-        yield Grant(requests, at, group.costs)
+        yield Grant(requests, at, costs)

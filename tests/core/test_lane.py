@@ -353,6 +353,28 @@ def test_a_permit_that_is_passed_on() -> None:
     assert len(asked(lane, 11).returns) == 1
 
 
+def test_a_permit_from_before_a_hold_is_not_passed_on() -> None:
+    """What was not used before a hold is not used in it by the next."""
+    lane = a_lane()
+    waiter = enter(lane)
+    asked(lane)
+    assert lane.asking
+    lane.hold(500)
+    lane.pass_on(permit(10), 10)
+    lane.settle(10)
+    assert waiter.waiting
+
+
+def test_a_refusal_that_comes_with_all_that_was_asked_for() -> None:
+    """An answer that grants everything and refuses something too is taken at its word."""
+    lane = a_lane()
+    enter(lane)
+    asked(lane)
+    hasty = enter(lane, max_wait=10)
+    answered(lane, permit(0), refusal=Refusal(90, 0))
+    assert hasty.outcome == Refused(Refusal(90, 0), "local")
+
+
 def test_an_exchanged_permit_asks_at_once() -> None:
     """Who lost a permit to time stands in front, and is asked for even with a place in line."""
     lane = a_lane()
@@ -545,5 +567,7 @@ def test_lanes_tell_what_they_hold() -> None:
     answered(lane, permit(400))
     assert repr(lane) == "<Lane waiting=2 in_hand=[400] returns=0 asking=False held=0>"
     assert lane.has_reservations
-    assert lane.first_waiting is not None
+    first = lane.first_waiting
+    assert first is not None
+    assert lane.other_than(first) not in (first, None)
     assert lane.key == lane.look.key == "key"

@@ -138,3 +138,23 @@ def test_a_dead_lane_takes_little_with_it() -> None:
     world.run(world.now + 20 * SECOND)
     possible = 20 * 20 / (2 + shells[0].lane.guard / SECOND)
     assert len(world.departures) - sent >= 0.9 * possible
+
+
+def test_a_big_request_is_not_starved() -> None:
+    """P5: among small ones that keep coming, a big one goes within some periods."""
+    for priority in (0, 1):
+        world = World((Limit(40, 4),), seed=9)
+        shell = world.lane("lane")
+        gone: list[int] = []
+        for number in range(600):
+            world.at(world.now + number * SECOND // 10, partial(shell.request, (1,)))
+        begin = world.now + 10 * SECOND
+        done = partial(_note, world, gone)
+        world.at(begin, partial(shell.request, (20,), None, priority, done))
+        world.run(begin + 50 * SECOND)
+        assert gone
+        assert gone[0] - begin <= 13 * SECOND
+
+
+def _note(world: World, gone: list[int]) -> None:
+    gone.append(world.now)

@@ -26,6 +26,7 @@ ORDER = [
     "quotaclient._core.share",
     "quotaclient._core.health",
     "quotaclient._core.queue",
+    "quotaclient._core.hand",
     "quotaclient._core.lane",
     "quotaclient._core.feedback",
     "quotaclient._core.attempt",

@@ -7,12 +7,14 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from inspect import isawaitable
 from typing import Any
 
 import pytest
+import redis
 
-from quotaclient import AsyncQuota
+from quotaclient import AsyncQuota, Quota
 from quotaclient._core.ask import SECOND, Answer, Ask, GiveBack, Group
 from quotaclient._core.health import LONGEST_BACKOFF
 from quotaclient._core.limits import Limit
@@ -406,3 +408,153 @@ def test_closing_is_no_outage(many: int, redis_server: RedisServer) -> None:
 
     asyncio.run(main())
     Replica._everywhere.clear()
+
+
+def test_clients_with_other_windows_settle_for_themselves(redis_server: RedisServer) -> None:
+    """Two clients, one key, different limits: what each sent alone is told, whoever asks first."""
+    Replica._everywhere.clear()
+    one, two = (a_store("sync", redis_server) for _ in range(2))
+    short, long = (Limit(40, 30),), (Limit(400, 60),)
+    for store, limits in ((one, short), (two, long)):
+        store.reserve(an_ask(1, limits=limits))
+    redis_server.kill()
+    for store, limits in ((one, short), (two, long)):
+        assert granted(store.reserve(an_ask(4, limits=limits))) == ("share", 4)
+    redis_server.restart()
+    probe_until_back(one)
+    assert one.reserve(an_ask(0, limits=short)).used == (5,)
+    assert two.reserve(an_ask(0, limits=long)).used == (5,)
+    one.close()
+    two.close()
+
+
+def test_what_is_owed_is_told_once(redis_server: RedisServer) -> None:
+    """Two clients of one process that return together do not book the same sends twice."""
+    Replica._everywhere.clear()
+    stores = [a_store("sync", redis_server) for _ in range(2)]
+    limits = (Limit(40, 60),)
+    stores[0].reserve(an_ask(0, limits=limits))
+    redis_server.kill()
+    assert granted(stores[0].reserve(an_ask(6, limits=limits))) == ("share", 6)
+    redis_server.restart()
+    time.sleep(0.55)
+    threads = [
+        threading.Thread(target=lambda store=store: store.reserve(an_ask(0, limits=limits)))
+        for store in stores * 4
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert stores[0].reserve(an_ask(0, limits=limits)).used == (6,)
+    for store in stores:
+        store.close()
+    Replica._everywhere.clear()
+
+
+def test_a_missed_reset_is_told_once(colour: str, redis_server: RedisServer) -> None:
+    """A reset of one outage does not wipe the fleet's record after the next."""
+    store = a_store(colour, redis_server)
+    limits = (Limit(12, 60),)
+    store.reserve(an_ask(0, limits=limits))
+    redis_server.freeze()
+    store.hold("other", 1)  # meets the outage
+    store.reset("key", limits)
+    redis_server.thaw()
+    time.sleep(0.6)
+    assert granted(store.reserve(an_ask(2, limits=limits))) == ("store", 2)
+    redis_server.freeze()
+    store.reserve(an_ask(0, limits=limits))
+    redis_server.thaw()
+    time.sleep(0.6)
+    assert store.reserve(an_ask(0, limits=limits)).used == (2,)
+    store.close()
+
+
+def test_a_broken_record_is_no_outage(
+    colour: str, redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A key that somebody else wrote costs its own quota the shared window, and no other."""
+    caplog.set_level(logging.WARNING, "quotaclient")
+    store = a_store(colour, redis_server)
+    with redis.Redis(port=redis_server.port) as client:
+        client.lpush("outage:{broken}:requests:sliding:2000000", "theirs")
+    for _ in range(3):
+        assert store.reserve(an_ask(key="broken")).source == "share"
+        assert store.reserve(an_ask(1)).source == "store"
+    assert ["WRONGTYPE" in record.message for record in caplog.records] == [True]
+    store.hold("broken", 1)
+    store.close()
+
+
+def test_a_talk_may_be_collected_anywhere(colour: str, redis_server: RedisServer) -> None:
+    """A question that nobody will answer leaves no lock behind, and makes room for a prober."""
+    store = a_store("sync", redis_server)
+    redis_server.kill()
+    store.reserve(an_ask(0))
+    time.sleep(0.55)
+    talk = store._fallback.talk(an_ask(0))
+    next(talk)
+    with store._fallback.replica.lock:
+        talk.close()
+    redis_server.restart()
+    assert store.reserve(an_ask(0)).source == "store"
+    store.close()
+
+
+def test_a_busy_host_is_no_silent_redis(shared_redis: RedisServer, key: str) -> None:
+    """A loop that was kept busy past the deadline takes the reply that is there."""
+
+    async def main() -> None:
+        async with AsyncQuota(key, "10/s", redis=shared_redis.url, on_outage="reject") as quota:
+            await quota.acquire()
+            for _ in range(3):
+                asking = asyncio.create_task(quota.acquire())
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                time.sleep(COMMAND_TIMEOUT + 0.1)  # noqa: ASYNC251 - this is the fault
+                assert (await asking).source == "store"
+
+    asyncio.run(main())
+
+
+def test_ten_times_as_many_waiters_close_without_an_outage(redis_server: RedisServer) -> None:
+    """However many asks a closing client had before it, none is cut off."""
+    Replica._everywhere.clear()
+
+    async def main() -> None:
+        given: dict[str, Any] = {"redis": redis_server.url, "on_outage": "reject"}
+        other = AsyncQuota("other", "10/s", **given)
+        quota = AsyncQuota("key", "100000/s", **given)
+        tasks = [asyncio.create_task(quota.acquire()) for _ in range(2500)]
+        await asyncio.sleep(0.002)
+        await quota.aclose()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert (await other.acquire()).source == "store"
+        await other.aclose()
+
+    asyncio.run(main())
+
+
+def test_a_client_that_closes_beside_a_call_is_no_outage(redis_server: RedisServer) -> None:
+    """Closing waits for the call of another thread instead of cutting it off."""
+    Replica._everywhere.clear()
+    given: dict[str, Any] = {"redis": redis_server.url, "on_outage": "reject"}
+    other = Quota("other", "10/s", **given)
+    for _ in range(20):
+        quota = Quota("key", "1000/s", **given)
+
+        def draw(quota: Quota = quota) -> None:
+            with suppress(RuntimeError):
+                while True:
+                    quota.acquire()
+
+        threads = [threading.Thread(target=draw) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.01)
+        quota.close()
+        for thread in threads:
+            thread.join()
+        assert other.try_acquire() is not None or other.peek().source == "store"
+    other.close()

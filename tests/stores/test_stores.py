@@ -25,7 +25,7 @@ from quotaclient._stores.redis import (
     RedisStore,
     StoreDown,
 )
-from quotaclient._stores.scripts import HOLD, RESERVE, RESET, account_key
+from quotaclient._stores.scripts import HOLD, RESERVE, RESET, account_key, parse_reply
 from quotaclient.testing import Answer as HttpAnswer
 from quotaclient.testing import RedisServer, ScriptedUpstream
 
@@ -319,6 +319,32 @@ def test_what_is_no_redis_setting(wrong: object) -> None:
     with pytest.raises(ValueError, match="pass a URL such as") as caught:
         Connections(wrong)
     assert "geheim" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        7,
+        [],
+        [1, 0, [1], [1], []],
+        [1, 0, [1], [1], [], [], []],
+        ["1", 0, [1], [1], [], []],
+        [1, 0, [1, 2], [1], [], []],
+        [1, 0, [1], [1], [1], []],
+        [1, 0, [1], [1], [2, 5], []],
+        [1, 0, [1], [1], [0, 5], []],
+        [1, 0, [1], [1], [1, 5, 1, 6], []],
+        [1, 0, [1], [1], [], [5]],
+        [1, 0, [1], [1], [], [5, 7]],
+        [1, 0, [1], [True], [], []],
+    ],
+    ids=str,
+)
+def test_an_answer_that_is_not_our_scripts(answer: Any) -> None:
+    """Whatever a server answers, it is an answer of the script or an error that we expect."""
+    with pytest.raises((TypeError, ValueError)):
+        parse_reply(an_ask("key"), answer)
 
 
 def test_scripts_are_loaded_once() -> None:
