@@ -246,8 +246,8 @@ class AsyncLane:
             if isinstance(answer, Answer):
                 self.lane.told(answer, clock())
             else:
-                self._heard = anyio.Event()
-                self._spawn(self._hear(answer), partial(self._after_asking, answer))
+                self._heard = heard = anyio.Event()
+                self._spawn(self._hear(answer), partial(self._after_asking, answer, heard))
         self._wakes_at = step.until if isinstance(step, Sleep) else None
         if self._poke is not None:
             if self._wakes_at is None or self._wakes_at < self._sleeps_until:
@@ -264,16 +264,16 @@ class AsyncLane:
             told = Answer("share", clock(), outage=f"asking failed: {error!r}")
         self.lane.told(told, clock())
 
-    def _after_asking(self, answer: Awaitable[Answer]) -> None:
+    def _after_asking(self, answer: Awaitable[Answer], heard: anyio.Event) -> None:
         """The task that asked is over, be it before it began: loops end by cancelling all."""
         if iscoroutine(answer):
             answer.close()
-        if self.lane.asking:
-            self.lane.lost()
-        if self._heard is not None:
-            self._heard.set()
+        heard.set()
+        if self._heard is heard:  # else the next ask is under way already
             self._heard = None
-        self._advance()
+            if self.lane.asking:
+                self.lane.lost()
+            self._advance()
 
     async def _keep_time(self) -> None:
         while self._wakes_at is not None:

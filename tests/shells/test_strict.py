@@ -9,7 +9,10 @@ from contextlib import suppress
 
 import pytest
 
-from quotaclient import AsyncQuota, Quota, QuotaExceeded
+from quotaclient import AsyncQuota, Decision, Quota, QuotaExceeded
+from quotaclient._core.ask import Answer, Ask
+from quotaclient._stores.redis import AsyncRedisStore
+from quotaclient.testing import RedisServer
 
 
 def most_in(seconds: float, instants: list[float]) -> int:
@@ -101,3 +104,34 @@ def test_thousands_of_keys_in_use_cost_no_more_each(key: str) -> None:
         return taken
 
     assert asyncio.run(seconds(6000)) <= 40 * asyncio.run(seconds(750))
+
+
+def test_one_ask_is_under_way_at_a_time(key: str, shared_redis: RedisServer) -> None:
+    """Who asks between an answer and the end of the task that heard it starts the only ask."""
+
+    async def main() -> None:
+        quota = AsyncQuota(key, "10000/s", redis=shared_redis.url)
+        under_way, most = 0, 0
+        reserve = AsyncRedisStore.reserve
+
+        async def counted(self: AsyncRedisStore, ask: Ask) -> Answer:
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            try:
+                return await reserve(self, ask)
+            finally:
+                under_way -= 1
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(AsyncRedisStore, "reserve", counted)
+
+            tasks: list[asyncio.Task[Decision]] = []
+            for _ in range(500):  # one comes in every turn of the loop
+                tasks.append(asyncio.create_task(quota.acquire()))
+                await asyncio.sleep(0)
+            await asyncio.gather(*tasks)
+        await quota.aclose()
+        assert most == 1
+
+    asyncio.run(main())
