@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import httpx
 import tenacity
 
-from quotaclient._core.limits import Limit
 from quotaclient._core.options import OnOutage, checked_key_or_function
 from quotaclient._quota import BaseAsyncQuota, BaseQuota
 from quotaclient._retry import checked_retry
+from quotaclient._settings import Limits, Parameters
 from quotaclient._transport import AsyncTransport, SyncTransport, origin_of
 from quotaclient.errors import QuotaExceeded, StoreUnavailable
 
-Limits = str | Limit | Iterable[Limit]
+if TYPE_CHECKING:
+    import redis
+    import redis.asyncio
+
 Key = str | Callable[[httpx.Request], str] | None
 Retry = int | tenacity.BaseRetrying
 
@@ -56,13 +59,13 @@ class QuotaTransport(SyncTransport[httpx.Request, httpx.Response], httpx.BaseTra
         limit: Limits,
         key: Key = None,
         retry: Retry = 2,
-        **parameters: Any,
+        **parameters: Unpack[Parameters],
     ) -> None:
         policy = checked_retry(retry)
         checked_key_or_function(key)
         self.quota = Quota(key if isinstance(key, str) else None, limit, **parameters)
         inner = transport if transport is not None else httpx.HTTPTransport()
-        self._set_up(inner, self.quota, policy, key, origin=None)
+        self._set_up(inner, self.quota, policy, key, _anywhere)
 
     def close(self) -> None:
         """Close the transport inside, and the quota."""
@@ -91,13 +94,13 @@ class AsyncQuotaTransport(AsyncTransport[httpx.Request, httpx.Response], httpx.A
         limit: Limits,
         key: Key = None,
         retry: Retry = 2,
-        **parameters: Any,
+        **parameters: Unpack[Parameters],
     ) -> None:
         policy = checked_retry(retry)
         checked_key_or_function(key)
         self.quota = AsyncQuota(key if isinstance(key, str) else None, limit, **parameters)
         inner = transport if transport is not None else httpx.AsyncHTTPTransport()
-        self._set_up(inner, self.quota, policy, key, origin=None)
+        self._set_up(inner, self.quota, policy, key, _anywhere)
 
     async def aclose(self) -> None:
         """Close the transport inside, and the quota."""
@@ -182,7 +185,7 @@ class QuotaClient(httpx.Client):
         *,
         limit: Limits,
         key: Key = None,
-        redis: object = None,
+        redis: str | redis.Redis | redis.asyncio.Redis | None = None,
         replicas: int | None = None,
         on_outage: OnOutage = "share",
         max_wait: float | None = 60.0,
@@ -193,7 +196,7 @@ class QuotaClient(httpx.Client):
     ) -> None:
         policy = checked_retry(retry)
         checked_key_or_function(key)
-        origin = _origin(base_url)
+        origin = _origin(httpx.URL(base_url))
         self.quota = Quota(
             key if isinstance(key, str) else origin,
             limit,
@@ -206,7 +209,7 @@ class QuotaClient(httpx.Client):
         )
         super().__init__(base_url=base_url, **httpx_client_arguments)
         # httpx builds its transports, for mounts= and proxies would go past a transport= of ours.
-        shared = (self.quota, policy, key, origin)
+        shared = (self.quota, policy, key, lambda: _origin(self.base_url))
         self._transport: httpx.BaseTransport = _Door(self._transport, *shared)
         self._mounts = {
             pattern: inner if inner is None else _Door(inner, *shared)
@@ -241,7 +244,7 @@ class AsyncQuotaClient(httpx.AsyncClient):
         *,
         limit: Limits,
         key: Key = None,
-        redis: object = None,
+        redis: str | redis.Redis | redis.asyncio.Redis | None = None,
         replicas: int | None = None,
         on_outage: OnOutage = "share",
         max_wait: float | None = 60.0,
@@ -252,7 +255,7 @@ class AsyncQuotaClient(httpx.AsyncClient):
     ) -> None:
         policy = checked_retry(retry)
         checked_key_or_function(key)
-        origin = _origin(base_url)
+        origin = _origin(httpx.URL(base_url))
         self.quota = AsyncQuota(
             key if isinstance(key, str) else origin,
             limit,
@@ -265,7 +268,7 @@ class AsyncQuotaClient(httpx.AsyncClient):
         )
         super().__init__(base_url=base_url, **httpx_client_arguments)
         # httpx builds its transports, for mounts= and proxies would go past a transport= of ours.
-        shared = (self.quota, policy, key, origin)
+        shared = (self.quota, policy, key, lambda: _origin(self.base_url))
         self._transport: httpx.AsyncBaseTransport = _AsyncDoor(self._transport, *shared)
         self._mounts = {
             pattern: inner if inner is None else _AsyncDoor(inner, *shared)
@@ -291,6 +294,9 @@ class AsyncQuotaClient(httpx.AsyncClient):
             await self.quota.aclose()
 
 
-def _origin(base_url: httpx.URL | str) -> str | None:
-    url = httpx.URL(base_url)
-    return origin_of(url) if url.host else None
+def _origin(base_url: httpx.URL) -> str | None:
+    return origin_of(base_url) if base_url.host else None
+
+
+def _anywhere() -> None:
+    """A transport has no base_url: it draws for requests to every origin."""

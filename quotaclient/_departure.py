@@ -29,7 +29,15 @@ AnyLane = TypeVar("AnyLane", SyncLane, AsyncLane)
 
 
 class StartOver(Exception):
-    """The permit ran out on the way: come back with another. Never leaves this package."""
+    """The permit ran out on the way: come back with another. Never leaves this package.
+
+    It passes through whatever transports stand between, another quota's maybe: `departure` says
+    whose it is.
+    """
+
+    def __init__(self, departure: object) -> None:
+        super().__init__("the permit ran out on the way")
+        self.departure = departure
 
 
 @dataclass(slots=True)
@@ -114,13 +122,18 @@ class _Departure(Generic[AnyLane]):
             return False
         return bool(getattr(info.get("request"), "method", self._method) == self._method)
 
+    def _spend_again(self) -> None:
+        """A transport inside ours that sends again needs another permit; the first is spent."""
+        if self._presented:
+            self.permit, self._presented = None, False
+
     def _is_late(self) -> bool:
         return self.permit is None or clock() > self.permit.expires
 
     def _exchange_until(self, name: str) -> int | None:
         """How long the callback may wait for another permit; StartOver if not at all."""
         if name.startswith("http2."):
-            raise StartOver
+            raise StartOver(self)
         if self._raised >= MOST_RAISED:
             return self._deadline
         return clock() + self.lane.lane.guard
@@ -135,6 +148,7 @@ class Departure(_Departure[SyncLane]):
             self._user_trace(name, info)
         if not self._departs(name, info):
             return
+        self._spend_again()
         if self._is_late():
             self._exchange(self._exchange_until(name))
         self._presented = True
@@ -149,7 +163,7 @@ class Departure(_Departure[SyncLane]):
                 self.permit = None
             outcome = self.lane.acquire(self._costs, deadline, options.priority, in_front=True)
             if not isinstance(outcome, Permit):
-                raise StartOver
+                raise StartOver(self)
             self.permit = outcome
         self._course.waited += clock() - since
 
@@ -163,6 +177,7 @@ class AsyncDeparture(_Departure[AsyncLane]):
             await self._user_trace(name, info)
         if not self._departs(name, info):
             return
+        self._spend_again()
         if self._is_late():
             await self._exchange(self._exchange_until(name))
         self._presented = True
@@ -179,6 +194,6 @@ class AsyncDeparture(_Departure[AsyncLane]):
                 self._costs, deadline, options.priority, in_front=True
             )
             if not isinstance(outcome, Permit):
-                raise StartOver
+                raise StartOver(self)
             self.permit = outcome
         self._course.waited += clock() - since

@@ -8,7 +8,7 @@ import reprlib
 from collections.abc import Callable
 from inspect import isawaitable
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 from weakref import WeakKeyDictionary, WeakSet
 
 from quotaclient._core.ask import SECOND, Answer, Permit, Refusal, Source
@@ -18,7 +18,7 @@ from quotaclient._core.options import UNSET, Cost, Unset, checked_cost, checked_
 from quotaclient._core.queue import Closed, Outcome, Refused, Undecided
 from quotaclient._lanes import AsyncLane, Lanes, SyncLane
 from quotaclient._loops import Tasks, closed_with_the_loop, on_asyncio, running_loop
-from quotaclient._settings import Decision, Settings, Usage
+from quotaclient._settings import Decision, Limits, Parameters, Settings, Usage
 from quotaclient._stores import AsyncStore, Store, hashed
 from quotaclient._stores.memory import MemoryStore, clock
 from quotaclient._stores.outage import AsyncOutageStore, OutageStore
@@ -32,7 +32,7 @@ class _Quota:
     _unavailable: ClassVar[Callable[..., Exception]]
     _all: ClassVar[WeakSet[_Quota]] = WeakSet()
 
-    def __init__(self, key: str | None, limit: Any, **parameters: Any) -> None:
+    def __init__(self, key: str | None, limit: Limits, **parameters: Unpack[Parameters]) -> None:
         self._settings = Settings(key, limit, **parameters)
         self.degraded = 0
         self._closed = False

@@ -46,6 +46,7 @@ class Attempts:
             state.start_time = self._started
         state.attempt_number = self.sends
         state.set_result(response)
-        state.upcoming_sleep = state.idle_for = 0.0
         backoff = float(self._policy.wait(state))
-        return not self._policy.stop(state), backoff if backoff > LEAST_BACKOFF else LEAST_BACKOFF
+        backoff = backoff if backoff > LEAST_BACKOFF else LEAST_BACKOFF
+        state.upcoming_sleep = backoff
+        return not self._policy.stop(state), backoff

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypedDict
 
 from quotaclient._core.ask import SECOND, Source
 from quotaclient._core.limits import Limit, limits_of
@@ -19,7 +20,13 @@ from quotaclient._core.options import (
     wrong,
 )
 from quotaclient._stores.redis import Connections
+
+if TYPE_CHECKING:
+    import redis
+    import redis.asyncio
 from quotaclient._stores.replica import Fallback
+
+Limits = str | Limit | Iterable[Limit]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +57,24 @@ class Usage:
     source: Source
 
 
+class Parameters(TypedDict, total=False):
+    """The parameters that quotas and transports hand on, as `QuotaClient` describes them."""
+
+    redis: str | redis.Redis | redis.asyncio.Redis | None
+    replicas: int | None
+    on_outage: OnOutage
+    max_wait: float | None
+    guard: float | None
+    prefix: str
+
+
 class Settings:
     """The parameters of a quota, checked."""
 
     def __init__(
         self,
         key: str | None,
-        limit: str | Limit | Iterable[Limit],
+        limit: Limits,
         *,
         redis: object = None,
         replicas: int | None = None,

@@ -34,8 +34,8 @@ AnyQuota = TypeVar("AnyQuota", BaseQuota, BaseAsyncQuota)
 class _Transport(Generic[Request, Response, AnyQuota]):
     """What both colours have in common: which quota a request draws on, and what an answer means.
 
-    `origin`: requests elsewhere draw on nothing; None: all requests do, by default each on the
-    quota of its own origin.
+    `origin`: requests elsewhere draw on nothing; with None all requests do, by default each on
+    the quota of its own origin.
     """
 
     _byte_stream: ClassVar[type]  # the library's class of bodies that are bytes
@@ -47,19 +47,20 @@ class _Transport(Generic[Request, Response, AnyQuota]):
         quota: AnyQuota,
         retry: tenacity.BaseRetrying,
         key: str | Callable[[Any], str] | None,
-        origin: str | None,
+        origin: Callable[[], str | None],
     ) -> None:
         self._inner = inner
         self._traces = isinstance(inner, self._tracing)  # others: once they have been seen to
         self._quota: AnyQuota = quota
         self._retry = retry
+        self._fixed_key = key if isinstance(key, str) else None
         self._key_of = None if key is None or isinstance(key, str) else key
         self._origin = origin
 
     def _course_of(self, request: Any) -> Course | None:
         """How a request is to go; None when this quota is none of its business."""
-        origin = origin_of(request.url)
-        if self._origin is not None and origin != self._origin:
+        origin, ours = origin_of(request.url), self._origin()
+        if ours is not None and origin != ours:
             return None
         settings = self._quota._settings
         given = request.extensions.get("quota", {})
@@ -67,7 +68,7 @@ class _Transport(Generic[Request, Response, AnyQuota]):
         key = options.key
         if key is None and self._key_of is not None:
             key = checked_key(self._key_of(request))
-        return Course(key or settings.key or origin, options, Attempts(self._retry))
+        return Course(key or self._fixed_key or origin, options, Attempts(self._retry))
 
     def _verdict(self, request: Any, response: Any, course: Course) -> Deliver | Resend:
         """What the answer leads to."""
@@ -143,13 +144,13 @@ class SyncTransport(_Transport[Request, Response, BaseQuota]):
                 departure.take_over(request)
                 self._traces = self._traces or departure.traced
                 return response, departure
-            except StartOver:
-                raised += 1
-            except BaseException:
+            except BaseException as error:
                 self._traces = self._traces or departure.traced
-                if self._traces and departure.unused is not None:
-                    lane.pass_on(departure.unused)
-                raise
+                if not (isinstance(error, StartOver) and error.departure is departure):
+                    if self._traces and departure.unused is not None:
+                        lane.pass_on(departure.unused)
+                    raise
+                raised += 1
             if departure.permit is not None:
                 course.late += 1
                 lane.exchange(departure.permit, course.late)
@@ -205,13 +206,13 @@ class AsyncTransport(_Transport[Request, Response, BaseAsyncQuota]):
                 departure.take_over(request)
                 self._traces = self._traces or departure.traced
                 return response, departure
-            except StartOver:
-                raised += 1
-            except BaseException:
+            except BaseException as error:
                 self._traces = self._traces or departure.traced
-                if self._traces and departure.unused is not None:
-                    lane.pass_on(departure.unused)
-                raise
+                if not (isinstance(error, StartOver) and error.departure is departure):
+                    if self._traces and departure.unused is not None:
+                        lane.pass_on(departure.unused)
+                    raise
+                raised += 1
             if departure.permit is not None:
                 course.late += 1
                 lane.exchange(departure.permit, course.late)

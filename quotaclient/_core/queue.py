@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from itertools import count, groupby
+from itertools import chain, count, groupby
 from operator import add, attrgetter, sub
 
 from quotaclient._core.ask import Group, Permit, Refusal, Source
@@ -76,7 +76,10 @@ class WaitQueue:
 
     def __iter__(self) -> Iterator[Waiter]:
         return (
-            waiter for line in self._lines.values() for waiter in line.waiters if waiter.waiting
+            waiter
+            for line in self._lines.values()
+            for waiter in chain(line.front, line.waiters)
+            if waiter.waiting
         )
 
     def append(self, waiter: Waiter, *, in_front: bool = False) -> None:
@@ -146,6 +149,7 @@ class _Line:
     """The waiters of one priority."""
 
     def __init__(self, windows: int) -> None:
+        self.front: deque[Waiter] = deque()  # who stood here before
         self.waiters: deque[Waiter] = deque()
         self.sums = [0] * (windows + 1)  # requests, then units per window
 
@@ -154,18 +158,21 @@ class _Line:
         return self.sums[0]
 
     def add(self, waiter: Waiter, in_front: bool) -> None:
-        if in_front:
-            self.waiters.appendleft(waiter)
-        else:
-            self.waiters.append(waiter)
+        (self.front if in_front else self.waiters).append(waiter)
         self.sums = list(map(add, self.sums, (1, *waiter.costs)))
 
     def remove(self, waiter: Waiter) -> None:
         self.sums = list(map(sub, self.sums, (1, *waiter.costs)))
-        while self.waiters and not self.waiters[0].waiting:
-            self.waiters.popleft()
-        if len(self.waiters) > 2 * self.length + SLACK:
-            self.waiters = deque(waiter for waiter in self.waiters if waiter.waiting)
+        self.front = self._without_gone(self.front)
+        self.waiters = self._without_gone(self.waiters)
+
+    def _without_gone(self, line: deque[Waiter]) -> deque[Waiter]:
+        """Without those at its head that are gone; without all, when they have become many."""
+        while line and not line[0].waiting:
+            line.popleft()
+        if len(line) > 2 * self.length + SLACK:
+            return deque(waiter for waiter in line if waiter.waiting)
+        return line
 
 
 _costs = attrgetter("costs")

@@ -129,7 +129,7 @@ def _settings(redis: object) -> tuple[dict[str, Any], type]:
     pool: Any = getattr(redis, "connection_pool", None)
     kind = getattr(pool, "connection_class", None)
     if not isinstance(kind, type) or "Sentinel" in kind.__name__:
-        raise _unusable(f"a {type(redis).__name__}")
+        raise _unusable(f"<{type(redis).__name__}>")
     return dict(pool.connection_kwargs), kind
 
 
@@ -141,7 +141,10 @@ def _unusable(shown: str) -> ValueError:
 
 
 def _without_password(url: str) -> str:
-    secret = urlsplit(url).password if "://" in url else None
+    try:
+        secret = urlsplit(url).password if "://" in url else None
+    except ValueError:
+        return "<a URL that cannot be read>"
     return repr(url.replace(f":{secret}@", ":***@") if secret else url)
 
 

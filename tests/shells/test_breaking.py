@@ -37,7 +37,10 @@ def used_of(usage: quotaclient.Usage) -> int:
 
 
 def test_ten_thousand_waiters(key: str) -> None:
-    """10,000 at 2,000 a second pass in the four periods that this takes, in order of arrival."""
+    """10,000 at 2,000 a second pass in the four periods that this takes, in order of arrival.
+
+    The guard is generous: who is woken later than half of it has to take its place anew.
+    """
     done: list[int] = []
 
     async def one(quota: AsyncQuota, number: int) -> None:
@@ -45,14 +48,14 @@ def test_ten_thousand_waiters(key: str) -> None:
         done.append(number)
 
     async def main() -> float:
-        async with AsyncQuota(key, "2000/s") as quota:
+        async with AsyncQuota(key, "2000/s", guard=0.4) as quota:
             with stopwatch() as took:
                 await asyncio.gather(*(one(quota, number) for number in range(10_000)))
             return took.seconds
 
     seconds = asyncio.run(main())
     assert done == list(range(10_000))
-    assert 4 <= seconds < 6
+    assert 4 * 1.4 <= seconds < 4 * 1.4 + 2
 
 
 def test_ten_thousand_waiters_on_redis(key: str, shared_redis: RedisServer) -> None:
@@ -64,7 +67,7 @@ def test_ten_thousand_waiters_on_redis(key: str, shared_redis: RedisServer) -> N
         done.append(number)
 
     async def main() -> float:
-        async with AsyncQuota(key, "5000/0.5s", redis=shared_redis.url) as quota:
+        async with AsyncQuota(key, "5000/0.5s", redis=shared_redis.url, guard=0.25) as quota:
             with stopwatch() as took:
                 await asyncio.gather(*(one(quota, number) for number in range(10_000)))
             return took.seconds
@@ -359,11 +362,13 @@ def test_a_storm_through_a_client(key: str) -> None:
                 departed += name == "http11.send_request_headers.started"
 
             async def victim() -> None:
-                with anyio.move_on_after(chance.uniform(0, 0.5)):
+                with anyio.move_on_after(chance.uniform(0, 1.5)):
                     await client.get("/", extensions={"trace": trace})
 
+            # The first request of a client loads certificates and connects; no victim waits for it.
+            await client.get("/", extensions={"trace": trace})
             await asyncio.gather(*(victim() for _ in range(300)))
-            assert 0 < departed < 300  # some on either side of their headers
+            assert 1 < departed < 301  # some on either side of their headers
             assert used_of(await client.quota.peek()) == departed
 
     with ScriptedUpstream(lambda received: Answer(delay=0.02)) as upstream:

@@ -7,12 +7,23 @@ import threading
 import time
 from contextlib import suppress
 
+import httpx
 import pytest
+import tenacity
 
-from quotaclient import AsyncQuota, Decision, Quota, QuotaExceeded
+from quotaclient import (
+    AsyncQuota,
+    AsyncQuotaTransport,
+    Decision,
+    Quota,
+    QuotaClient,
+    QuotaExceeded,
+    QuotaTransport,
+)
 from quotaclient._core.ask import Answer, Ask
 from quotaclient._stores.redis import AsyncRedisStore
-from quotaclient.testing import RedisServer
+from quotaclient.testing import Answer as HttpAnswer
+from quotaclient.testing import Http2Upstream, RedisServer, ScriptedUpstream
 
 
 def most_in(seconds: float, instants: list[float]) -> int:
@@ -135,3 +146,78 @@ def test_one_ask_is_under_way_at_a_time(key: str, shared_redis: RedisServer) -> 
         assert most == 1
 
     asyncio.run(main())
+
+
+class Resending(httpx.BaseTransport):
+    """A transport that sends again whatever failed, below the quota."""
+
+    def __init__(self) -> None:
+        self.inner = httpx.HTTPTransport()
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        response = self.inner.handle_request(request)
+        for _ in range(2):
+            if response.status_code == 500:
+                response.close()
+                time.sleep(0.06)
+                response = self.inner.handle_request(request)
+        return response
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+def test_a_transport_inside_that_sends_again_pays_for_it(key: str) -> None:
+    """Every departure takes a permit of its own, and one that was presented stays spent."""
+    with ScriptedUpstream(lambda received: HttpAnswer(500)) as upstream:
+        transport = QuotaTransport(Resending(), limit="6/s", key=key, max_wait=20)
+        with httpx.Client(transport=transport) as client:
+            for _ in range(4):
+                client.get(upstream.url)
+    at = [received.at for received in upstream.received]
+    assert len(at) == 12
+    assert most_in(1.0, at) <= 6
+
+
+@pytest.mark.parametrize("http2", [True, False])
+def test_quotas_can_be_composed(http2: bool, key: str) -> None:
+    """A quota for the tenant around one for all: late ones start over where they were late."""
+
+    async def main(url: str) -> list[int]:
+        inner = AsyncQuotaTransport(
+            httpx.AsyncHTTPTransport(http1=not http2, http2=http2), limit="3/0.5s", key=f"{key}-all"
+        )
+        outer = AsyncQuotaTransport(inner, limit="100/s", key=f"{key}-one")
+        async with httpx.AsyncClient(transport=outer, timeout=5) as client:
+            responses = await asyncio.gather(*(client.get(url) for _ in range(9)))
+            return [response.status_code for response in responses]
+
+    kind = Http2Upstream if http2 else ScriptedUpstream
+    with kind(lambda received: HttpAnswer()) as upstream:
+        since = time.monotonic()
+        assert asyncio.run(main(upstream.url)) == [200] * 9
+        assert time.monotonic() - since < 4
+
+
+def test_a_new_base_url_has_its_own_quota(key: str) -> None:
+    """A client whose base_url is set anew draws for the new origin, not for none."""
+    with (
+        ScriptedUpstream(lambda received: HttpAnswer()) as one,
+        ScriptedUpstream(lambda received: HttpAnswer()) as two,
+        QuotaClient(one.url, limit="1/min", max_wait=0) as client,
+    ):
+        client.get("/")
+        client.base_url = httpx.URL(two.url)
+        assert client.get("/").extensions["quota"].remaining == 0
+        with pytest.raises(QuotaExceeded):
+            client.get("/")
+
+
+def test_a_policy_that_looks_at_the_next_wait_is_honoured(key: str) -> None:
+    """tenacity's stop_before_delay is told the back-off that would come."""
+    policy = tenacity.Retrying(stop=tenacity.stop_before_delay(0.5), wait=tenacity.wait_fixed(0.3))
+    with (
+        ScriptedUpstream(lambda received: HttpAnswer(429)) as upstream,
+        QuotaClient(upstream.url, limit="9/min", key=key, retry=policy) as client,
+    ):
+        assert client.get("/").extensions["quota"].attempts == 2
