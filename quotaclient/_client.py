@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import Any, ClassVar, Unpack
 
 import httpx
 import tenacity
@@ -13,12 +13,9 @@ from quotaclient._core.options import OnOutage, checked_key_or_function
 from quotaclient._quota import BaseAsyncQuota, BaseQuota
 from quotaclient._retry import checked_retry
 from quotaclient._settings import Limits, Parameters
+from quotaclient._stores.redis import RedisParameter
 from quotaclient._transport import AsyncTransport, SyncTransport, origin_of
 from quotaclient.errors import QuotaExceeded, StoreUnavailable
-
-if TYPE_CHECKING:
-    import redis
-    import redis.asyncio
 
 Key = str | Callable[[httpx.Request], str] | None
 Retry = int | tenacity.BaseRetrying
@@ -185,7 +182,7 @@ class QuotaClient(httpx.Client):
         *,
         limit: Limits,
         key: Key = None,
-        redis: str | redis.Redis | redis.asyncio.Redis | None = None,
+        redis: RedisParameter = None,
         replicas: int | None = None,
         on_outage: OnOutage = "share",
         max_wait: float | None = 60.0,
@@ -244,7 +241,7 @@ class AsyncQuotaClient(httpx.AsyncClient):
         *,
         limit: Limits,
         key: Key = None,
-        redis: str | redis.Redis | redis.asyncio.Redis | None = None,
+        redis: RedisParameter = None,
         replicas: int | None = None,
         on_outage: OnOutage = "share",
         max_wait: float | None = 60.0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 from quotaclient._core.ask import SECOND, Source
 from quotaclient._core.limits import Limit, limits_of
@@ -19,11 +19,7 @@ from quotaclient._core.options import (
     checked_replicas,
     wrong,
 )
-from quotaclient._stores.redis import Connections
-
-if TYPE_CHECKING:
-    import redis
-    import redis.asyncio
+from quotaclient._stores.redis import Connections, RedisParameter
 from quotaclient._stores.replica import Fallback
 
 Limits = str | Limit | Iterable[Limit]
@@ -60,7 +56,7 @@ class Usage:
 class Parameters(TypedDict, total=False):
     """The parameters that quotas and transports hand on, as `QuotaClient` describes them."""
 
-    redis: str | redis.Redis | redis.asyncio.Redis | None
+    redis: RedisParameter
     replicas: int | None
     on_outage: OnOutage
     max_wait: float | None

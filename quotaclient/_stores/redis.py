@@ -48,6 +48,9 @@ from quotaclient._stores.scripts import (
 COMMAND_TIMEOUT = 0.25  # seconds: a request would rather go on without Redis than wait longer
 CALLS_AT_ONCE = 16  # per client: one call serves a whole lane, so more are tenants, who can queue
 
+RedisParameter = str | redis_sync.Redis | redis_async.Redis | None
+"""What users pass as `redis=`: a URL, a client of either colour, or None for none."""
+
 _KEPT = frozenset({"host", "port", "db", "username", "password", "credential_provider", "path"})
 
 
