@@ -33,7 +33,8 @@ class Accounts(Generic[AnyAccount]):
     """
 
     def __init__(self, kind: type[AnyAccount]) -> None:
-        self.lock = threading.Lock()
+        # Reentrant: what is collected while a thread holds it may have to take it again.
+        self.lock = threading.RLock()
         self._kind = kind
         self._by_key: dict[str, AnyAccount] = {}
         self._sweep_at = SWEEP_FROM
@@ -88,7 +89,7 @@ class MemoryStore:
     @classmethod
     def _forget_locks(cls) -> None:
         for accounts in cls._everywhere.values():
-            accounts.lock = threading.Lock()
+            accounts.lock = threading.RLock()
 
 
 # A fork copies windows and locks as they are; a lock that another thread held would never open.

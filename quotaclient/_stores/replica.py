@@ -142,10 +142,10 @@ class Fallback:
                 replica.failed(ticket, error, self.on_outage)
                 return self._alone(ask, account)
         finally:
-            # No lock: a talk may be collected anywhere, also while its own thread holds it.
-            replica.circuit.gave_up(ticket)
-            account.talks -= 1
-            account.settling = account.settling and not settles
+            with replica.lock:
+                replica.circuit.gave_up(ticket)
+                account.talks -= 1
+                account.settling = account.settling and not settles
 
     def _settle(
         self, ask: Ask, account: OwnAccount, ticket: int
