@@ -21,6 +21,7 @@ from quotaclient._core.ask import SECOND, Answer, Ask, GiveBack, Group, Permit, 
 from quotaclient._core.hand import Hand
 from quotaclient._core.limits import Limit
 from quotaclient._core.queue import (
+    SLACK,
     Closed,
     Outcome,
     Refused,
@@ -294,6 +295,8 @@ class Lane:
                     at = self._not_before(waiter, in_hand)
                     if at > max(waiter.deadline, now):
                         self._refuse(waiter, at)
+        elif len(self._unchecked) > 2 * len(self._queue) + SLACK:  # most were served at once
+            self._unchecked = [waiter for waiter in self._unchecked if waiter.waiting]
         while (late := self._queue.past(now)) is not None:
             if not self._hand and late.hears > self._rounds:
                 return  # `act` is about to ask for it

@@ -550,6 +550,17 @@ def test_gone_waiters_do_not_pile_up() -> None:
     assert sum(len(line.waiters) for line in queue._lines.values()) <= SLACK + 3
 
 
+def test_served_waiters_do_not_pile_up() -> None:
+    """Those who were served at once leave nothing behind, however many they were."""
+    lane = a_lane()
+    for now in range(10 * SLACK):
+        lane.enter((1,), 90 * SECOND, 0)
+        asked(lane, now)
+        answered(lane, permit(now), now=now)
+    assert len(lane._unchecked) <= SLACK + 1
+    assert len(lane._queue._deadlines) <= SLACK + 1
+
+
 def test_default_guard() -> None:
     """1 % of the shortest period, within 50-500 ms and a tenth of the period."""
     assert default_guard((Limit(1, 2), Limit(1, 60))) == 50_000
