@@ -109,7 +109,7 @@ class _Departure(Generic[AnyLane]):
         """What the response tells of its permit; `hold`: seconds that its upstream asked for."""
         assert self.permit is not None  # it was presented
         return Decision(
-            remaining=min(self.lane.lane.left),
+            remaining=self.lane.lane.remaining(self._costs),
             waited=self._course.waited / SECOND,
             source=self.permit.ticket.source,
             attempts=self._course.attempts.sends,

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 from inspect import isawaitable, iscoroutine
-from itertools import compress
 from typing import Generic, TypeVar
 from uuid import uuid4
 
@@ -20,6 +19,7 @@ import anyio
 
 from quotaclient._core.ask import SECOND, Answer, Ask, Permit
 from quotaclient._core.lane import Lane, Sleep
+from quotaclient._core.limits import Limit
 from quotaclient._core.queue import Outcome, Waiter
 from quotaclient._loops import Spawn
 from quotaclient._settings import Settings
@@ -302,20 +302,16 @@ class Lanes(Generic[AnyLane]):
         self._settings = settings
         self._shell: Callable[[Lane], AnyLane] = shell
         self._name = uuid4().hex[:16]
-        self._lanes: dict[tuple[str, tuple[bool, ...]], AnyLane] = {}
+        self._lanes: dict[tuple[str, tuple[Limit, ...], tuple[bool, ...]], AnyLane] = {}
         self._sweep_at = LANES_KEPT
         self._lock = threading.Lock()
 
-    def of(self, key: str, costs: tuple[int, ...]) -> tuple[AnyLane, tuple[int, ...]]:
-        """The lane for a request of these costs, and its costs in the windows of that lane."""
-        if all(costs) or not any(costs):  # one that draws on nothing obeys the holds of all
-            return self._lane(key, (True,) * len(costs)), costs
-        drawn = tuple(map(bool, costs))
-        return self._lane(key, drawn), tuple(compress(costs, drawn))
-
-    def look(self, key: str) -> Ask:
-        """An ask that looks at all windows."""
-        return self._lane(key, (True,) * len(self._settings.limits)).lane.look
+    def of(self, key: str, limits: tuple[Limit, ...], costs: tuple[int, ...]) -> AnyLane:
+        """The lane for a request of these costs under these limits."""
+        # One that draws on nothing obeys the holds of all.
+        drawn = tuple(map(bool, costs)) if any(costs) else (True,) * len(costs)
+        lane = self._lanes.get((key, limits, drawn))
+        return lane if lane is not None else self._make(key, limits, drawn)
 
     def empty(self) -> list[AnyLane]:
         """All lanes, to be closed."""
@@ -323,16 +319,10 @@ class Lanes(Generic[AnyLane]):
             lanes, self._lanes = list(self._lanes.values()), {}
         return lanes
 
-    def _lane(self, key: str, drawn: tuple[bool, ...]) -> AnyLane:
-        lane = self._lanes.get((key, drawn))
-        return lane if lane is not None else self._make(key, drawn)
-
-    def _make(self, key: str, drawn: tuple[bool, ...]) -> AnyLane:
-        settings = self._settings
-        limits = tuple(compress(settings.limits, drawn))
+    def _make(self, key: str, limits: tuple[Limit, ...], drawn: tuple[bool, ...]) -> AnyLane:
         with self._lock:
             if len(self._lanes) >= self._sweep_at:
                 self._lanes = {at: one for at, one in self._lanes.items() if not one.lane.idle}
                 self._sweep_at = max(LANES_KEPT, 2 * len(self._lanes))
-            lane = Lane(hashed(key), limits, self._name, settings.guard)
-            return self._lanes.setdefault((key, drawn), self._shell(lane))
+            lane = Lane(hashed(key), limits, self._name, self._settings.guard)
+            return self._lanes.setdefault((key, limits, drawn), self._shell(lane))

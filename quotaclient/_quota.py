@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Self, Unpack
 from weakref import WeakKeyDictionary, WeakSet
 
-from quotaclient._core.ask import SECOND, Answer, Permit, Refusal, Source
+from quotaclient._core.ask import SECOND, Answer, Ask, Permit, Refusal, Source
 from quotaclient._core.lane import Lane
 from quotaclient._core.limits import Limit
 from quotaclient._core.options import UNSET, Cost, Unset, checked_cost, checked_priority
@@ -80,7 +80,7 @@ class _Quota:
 
     def _decision(self, lane: Lane, permit: Permit, since: int) -> Decision:
         waited = (clock() - since) / SECOND
-        return Decision(min(lane.left), waited, permit.ticket.source)
+        return Decision(lane.remaining(permit.costs), waited, permit.ticket.source)
 
     def _usage(self, answer: Answer) -> Usage:
         if answer.outage is not None:
@@ -91,6 +91,10 @@ class _Quota:
             hold=(answer.hold - clock()) / SECOND if answer.hold else None,
             source=answer.source,
         )
+
+    def _look(self, key: str | None) -> Ask:
+        """An ask that only looks: for a user who wants to know, not for a lane."""
+        return Ask(hashed(self._settings.key_or(key)), self.limits, "", 0)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -153,7 +157,8 @@ class BaseQuota(_Quota):
         since = clock()
         key = self._settings.key_or(key)
         self._check_open()
-        shell, costs = self._lanes.of(key, checked_cost(cost, self.limits))
+        costs = checked_cost(cost, self.limits)
+        shell = self._lanes.of(key, self.limits, costs)
         outcome = shell.acquire(costs, since, 0)
         if isinstance(outcome, Refused):
             return None
@@ -162,7 +167,7 @@ class BaseQuota(_Quota):
     def peek(self, *, key: str | None = None) -> Usage:
         """See what is used and left, spending nothing."""
         self._check_open()
-        return self._usage(self._store.reserve(self._lanes.look(self._settings.key_or(key))))
+        return self._usage(self._store.reserve(self._look(key)))
 
     def reset(self, *, key: str | None = None) -> None:
         """Forget what was sent under a key, for the whole fleet. Holds of the upstream stay.
@@ -190,7 +195,7 @@ class BaseQuota(_Quota):
         in_front: bool = False,
     ) -> tuple[SyncLane, Permit]:
         self._check_open()
-        shell, costs = self._lanes.of(key, costs)
+        shell = self._lanes.of(key, self.limits, costs)
         outcome = shell.acquire(costs, deadline, priority, in_front=in_front)
         return shell, self._permit(shell.lane, key, outcome)
 
@@ -280,7 +285,8 @@ class BaseAsyncQuota(_Quota):
         since = clock()
         key = self._settings.key_or(key)
         self._check_open()
-        shell, costs = self._here.lanes.of(key, checked_cost(cost, self.limits))
+        costs = checked_cost(cost, self.limits)
+        shell = self._here.lanes.of(key, self.limits, costs)
         outcome = await shell.acquire(costs, since, 0)
         if isinstance(outcome, Refused):
             return None
@@ -289,8 +295,7 @@ class BaseAsyncQuota(_Quota):
     async def peek(self, *, key: str | None = None) -> Usage:
         """See what is used and left, spending nothing."""
         self._check_open()
-        here = self._here
-        answer = here.store.reserve(here.lanes.look(self._settings.key_or(key)))
+        answer = self._here.store.reserve(self._look(key))
         return self._usage(await answer if isawaitable(answer) else answer)
 
     async def reset(self, *, key: str | None = None) -> None:
@@ -319,6 +324,6 @@ class BaseAsyncQuota(_Quota):
         in_front: bool = False,
     ) -> tuple[AsyncLane, Permit]:
         self._check_open()
-        shell, costs = self._here.lanes.of(key, costs)
+        shell = self._here.lanes.of(key, self.limits, costs)
         outcome = await shell.acquire(costs, deadline, priority, in_front=in_front)
         return shell, self._permit(shell.lane, key, outcome)

@@ -95,9 +95,13 @@ class Lane:
         return self._terms.key
 
     @property
-    def look(self) -> Ask:
-        """An ask that only looks: for a user who wants to know, not for the lane."""
-        return self._terms
+    def name(self) -> str:
+        return self._terms.lane
+
+    def remaining(self, costs: tuple[int, ...]) -> int:
+        """The units left in the fullest window that these costs draw on."""
+        drawn = [left for left, cost in zip(self.left, costs, strict=True) if cost]
+        return min(drawn or self.left)
 
     def held_for(self, now: int) -> int:
         """How much longer nobody sends, by what this lane knows."""

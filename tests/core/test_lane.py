@@ -581,4 +581,5 @@ def test_lanes_tell_what_they_hold() -> None:
     first = lane.first_waiting
     assert first is not None
     assert lane.other_than(first) not in (first, None)
-    assert lane.key == lane.look.key == "key"
+    assert (lane.key, lane.name) == ("key", "name")
+    assert (lane.remaining((1,)), lane.remaining((0,))) == (5, 5)

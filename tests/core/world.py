@@ -119,7 +119,7 @@ class Shell:
             self.advance()
             return
         assert now >= permit.at
-        self.world.departures.append((now, permit.at, waiter.costs, self.lane.look.lane))
+        self.world.departures.append((now, permit.at, waiter.costs, self.lane.name))
         done()
 
     def advance(self) -> None:
