@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from inspect import isawaitable, iscoroutine
 from typing import Generic, TypeVar
@@ -18,6 +19,7 @@ from uuid import uuid4
 import anyio
 
 from quotaclient._core.ask import SECOND, Answer, Ask, Permit
+from quotaclient._core.guard import Guard
 from quotaclient._core.lane import Lane, Sleep
 from quotaclient._core.limits import Limit
 from quotaclient._core.queue import Outcome, Waiter
@@ -25,6 +27,7 @@ from quotaclient._loops import Spawn
 from quotaclient._settings import Settings
 from quotaclient._stores import AsyncStore, Store, hashed
 from quotaclient._stores.memory import clock
+from quotaclient._timekeeper import timekeeper
 
 LANES_KEPT = 1024  # lanes that are remembered while nobody uses them
 LONGEST_ASK = 1.0  # seconds: some command deadlines
@@ -42,6 +45,7 @@ class SyncLane:
         self._answered = threading.Condition(self._lock)
         self._sleeper: Waiter | None = None  # who sleeps until the lane's next instant
         self._wakes_at = 0
+        self._comes_back = 0  # when the timekeeper looks after this lane next
 
     def acquire(
         self,
@@ -52,6 +56,10 @@ class SyncLane:
         in_front: bool = False,
     ) -> Outcome:
         """Wait for a permit that has not expired; `in_front` for who had one that did."""
+        with self._lock:
+            spare = self.lane.take(costs, clock())
+        if spare is not None:
+            return spare
         times = 0
         while True:
             outcome = self._wait(costs, deadline, priority, in_front or times > 0)
@@ -87,6 +95,12 @@ class SyncLane:
         with self._lock:
             self.lane.pass_on(permit, clock())
         self._step_aside(None)
+
+    def settle(self, permit: Permit, unused: tuple[int, ...]) -> None:
+        """What a request did not use of its permit (or used beyond it: below 0)."""
+        with self._lock:
+            self.lane.correct(permit, unused, clock())
+        self._look_after()
 
     def hold(self, wait: int) -> None:
         """The upstream said that nobody sends for so long: tell the fleet."""
@@ -140,22 +154,38 @@ class SyncLane:
         with self._lock:
             self.lane.told(answer, clock())
             self._answered.notify_all()
+        _log_warning(self.lane)
 
     def _step_aside(self, waiter: Waiter | None) -> None:
-        """Leave the lane to the next who waits; with nobody there, give back what is left over."""
+        """Leave the lane to the next who waits; with nobody there, look after it."""
+        with self._lock:
+            if waiter is not None and self._sleeper is waiter:
+                self._sleeper = None
+            heir = self.lane.first_waiting
+            if heir is not None:
+                heir.wake()
+                return
+        self._look_after()
+
+    def _look_after(self) -> None:
+        """With nobody there, give back what is due and see when more will be."""
         while True:
             with self._lock:
-                if waiter is not None and self._sleeper is waiter:
-                    self._sleeper = None
-                heir = self.lane.first_waiting
-                if heir is not None:
-                    heir.wake()
-                    return
-                self.lane.settle(clock())
-                step = self.lane.act(clock())
+                if self.lane.first_waiting is not None:
+                    return  # it looks after the lane
+                now = clock()
+                self.lane.settle(now)
+                step = self.lane.act(now)
+                if isinstance(step, Sleep) and step.until is not None:
+                    self._come_back(step.until, now)
             if not isinstance(step, Ask):
                 return
             self._ask(step)  # what others give back meanwhile is left for the next turn
+
+    def _come_back(self, until: int, now: int) -> None:
+        if until < self._comes_back or self._comes_back <= now:
+            self._comes_back = until
+            timekeeper.at(until, self._look_after)
 
 
 class AsyncLane:
@@ -183,6 +213,9 @@ class AsyncLane:
         in_front: bool = False,
     ) -> Outcome:
         """Wait for a permit that has not expired; `in_front` for who had one that did."""
+        spare = self.lane.take(costs, clock())
+        if spare is not None:
+            return spare
         times = 0
         while True:
             outcome = await self._wait(costs, deadline, priority, in_front or times > 0)
@@ -215,6 +248,12 @@ class AsyncLane:
         """A permit was not used."""
         self.lane.pass_on(permit, clock())
         self._advance()
+
+    def settle(self, permit: Permit, unused: tuple[int, ...]) -> None:
+        """What a request did not use of its permit (or used beyond it: below 0)."""
+        self.lane.correct(permit, unused, clock())
+        with suppress(RuntimeError):  # without its loop: it travels when that is back
+            self._advance()
 
     async def hold(self, wait: int) -> None:
         """The upstream said that nobody sends for so long: tell the fleet."""
@@ -263,6 +302,7 @@ class AsyncLane:
             log.exception("asking for permits failed")
             told = Answer("share", clock(), outage=f"asking failed: {error!r}")
         self.lane.told(told, clock())
+        _log_warning(self.lane)
 
     def _after_asking(self, answer: Awaitable[Answer], heard: anyio.Event) -> None:
         """The task that asked is over, be it before it began: loops end by cancelling all."""
@@ -288,6 +328,12 @@ class AsyncLane:
         self._advance()
 
 
+def _log_warning(lane: Lane) -> None:
+    warning = lane.take_warning()
+    if warning is not None:
+        log.warning("%s", warning)
+
+
 AnyLane = TypeVar("AnyLane", SyncLane, AsyncLane)
 
 
@@ -303,6 +349,7 @@ class Lanes(Generic[AnyLane]):
         self._shell: Callable[[Lane], AnyLane] = shell
         self._name = uuid4().hex[:16]
         self._lanes: dict[tuple[str, tuple[Limit, ...], tuple[bool, ...]], AnyLane] = {}
+        self._guards: dict[tuple[Limit, ...], Guard] = {}
         self._sweep_at = LANES_KEPT
         self._lock = threading.Lock()
 
@@ -312,6 +359,12 @@ class Lanes(Generic[AnyLane]):
         drawn = tuple(map(bool, costs)) if any(costs) else (True,) * len(costs)
         lane = self._lanes.get((key, limits, drawn))
         return lane if lane is not None else self._make(key, limits, drawn)
+
+    def forget_refusals(self, key: str) -> None:
+        """The windows under a key were emptied: who was refused there may ask again."""
+        for (other, _, _), shell in list(self._lanes.items()):
+            if other == key:
+                shell.lane.forget_refusals()
 
     def empty(self) -> list[AnyLane]:
         """All lanes, to be closed."""
@@ -324,5 +377,7 @@ class Lanes(Generic[AnyLane]):
             if len(self._lanes) >= self._sweep_at:
                 self._lanes = {at: one for at, one in self._lanes.items() if not one.lane.idle}
                 self._sweep_at = max(LANES_KEPT, 2 * len(self._lanes))
-            lane = Lane(hashed(key), limits, self._name, self._settings.guard)
+            if limits not in self._guards:
+                self._guards[limits] = Guard(limits, self._settings.guard)
+            lane = Lane(hashed(key), limits, self._name, self._guards[limits])
             return self._lanes.setdefault((key, limits, drawn), self._shell(lane))

@@ -175,7 +175,9 @@ class BaseQuota(_Quota):
         While Redis is away this process forgets at once, and Redis when it is asked again.
         """
         self._check_open()
-        self._store.reset(hashed(self._settings.key_or(key)), self.limits)
+        key = self._settings.key_or(key)
+        self._lanes.forget_refusals(key)
+        self._store.reset(hashed(key), self.limits)
 
     def close(self) -> None:
         """Give back what is reserved and close the connections. Windows outlive this."""
@@ -304,7 +306,9 @@ class BaseAsyncQuota(_Quota):
         While Redis is away this process forgets at once, and Redis when it is asked again.
         """
         self._check_open()
-        done = self._here.store.reset(hashed(self._settings.key_or(key)), self.limits)
+        key = self._settings.key_or(key)
+        self._here.lanes.forget_refusals(key)
+        done = self._here.store.reset(hashed(key), self.limits)
         if done is not None:
             await done
 

@@ -23,7 +23,7 @@ import quotaclient.errors
 import quotaclient.testing
 from quotaclient import AsyncQuota, AsyncQuotaClient, Limit, Quota, QuotaClient
 from quotaclient._core.ask import SECOND
-from quotaclient._core.lane import default_guard
+from quotaclient._core.guard import default_guard
 from quotaclient._core.options import RequestOptions
 from quotaclient._stores.memory import MemoryStore
 from quotaclient.cli import _parser

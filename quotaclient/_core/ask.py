@@ -143,11 +143,13 @@ class Answer:
     """A reply on the caller's clock. `left` is what each limit of the ask has left, in units.
 
     `returned` are permits that the answer holds back and the lane is to give back with its next
-    ask. `outage` says why nobody could decide, when nobody could.
+    ask. `outage` says why nobody could decide, when nobody could. `trip` is how long the way to
+    the store and back took.
     """
 
     source: Source
     asked: int
+    trip: int = 0
     used: tuple[int, ...] = ()
     left: tuple[int, ...] = ()
     generations: tuple[int, ...] = ()
@@ -179,6 +181,7 @@ def localize(ask: Ask, reply: Reply, source: Source, asked: int, received: int) 
     return Answer(
         source=source,
         asked=asked,
+        trip=received - asked,
         used=reply.used,
         left=tuple(
             max(0, limit.count - used) for limit, used in zip(ask.limits, reply.used, strict=True)

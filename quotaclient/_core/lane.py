@@ -6,9 +6,11 @@
     Rule 3   A permit that has waited long is checked before it goes out: the upstream may have
              spoken to another replica meanwhile.
     Rule 4   Who cannot be served in time is told so at once, with the time it would take.
+    Rule 5   Who finds a spare permit in hand asks nobody (see `prefetch.py`).
 
-A shell calls `enter`, `leave` and `told` when something happens; then `settle`, which gives every
-waiter the outcome that is due, and `act`, which says what to do: ask the store, sleep, or rest.
+A shell calls `take`, `enter`, `leave` and `told` when something happens; then `settle`, which
+gives every waiter the outcome that is due, and `act`, which says what to do: ask the store,
+sleep, or rest.
 Times are whole microseconds on the caller's clock, and arguments.
 """
 
@@ -17,9 +19,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from quotaclient._core.ask import SECOND, Answer, Ask, GiveBack, Group, Permit, Refusal, Source
+from quotaclient._core.ask import (
+    NEVER,
+    SECOND,
+    Answer,
+    Ask,
+    GiveBack,
+    Group,
+    Permit,
+    Refusal,
+    Source,
+)
+from quotaclient._core.guard import Guard
 from quotaclient._core.hand import Hand
 from quotaclient._core.limits import Limit
+from quotaclient._core.prefetch import Prefetch
 from quotaclient._core.queue import (
     SLACK,
     Closed,
@@ -34,7 +48,9 @@ from quotaclient._core.queue import (
 
 MOST_AT_ONCE = 1000  # requests in one ask: what Redis books in about a millisecond
 FRESH = SECOND // 2  # a permit that waited longer than this is checked before it goes out (P6)
-OFTEN = 2  # times that a request may lose its permit to time before its guard is widened
+OFTEN = 2  # times that a request may lose its permit to time before its guard is widened, or be
+# refused by the store before memory answers
+LINGER = FRESH  # what nobody waits for travels with the next ask, or alone after this
 CHECK_AHEAD = SECOND // 20  # so much before it is due, so that the check costs no time
 
 
@@ -49,36 +65,52 @@ REST = None
 """Nobody waits and nothing is to be given back."""
 
 
-def default_guard(limits: tuple[Limit, ...]) -> int:
-    """How late a permitted request may arrive, in microseconds, unless the user says.
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A refusal, and until when those whom it concerns are answered from memory.
 
-    1 % of the shortest period, within 50-500 ms (what a busy host's scheduling and a handshake
-    take), but at most a tenth of the period, for the window is widened by it.
+    Only who is refused time and again is: others may give back at any moment, and a first ask
+    deserves the store's own answer. Who polls is not to cost a call each time.
     """
-    shortest = min(limit.period_us for limit in limits)
-    return min(max(shortest // 100, SECOND // 20), SECOND // 2, shortest // 10)
+
+    refused: Refused
+    cost: int  # of the window that refused
+    until: int = 0
+
+    def concerns(self, waiter: Waiter) -> bool:
+        """Whether this answers a waiter, too."""
+        refusal = self.refused.refusal
+        hasty = waiter.deadline is not None and waiter.deadline < refusal.at
+        return hasty and (refusal.window is None or waiter.costs[refusal.window] >= self.cost)
+
+
+NOTHING = Memory(Refused(Refusal(0, None), "local"), 0)
 
 
 class Lane:
     """The line, the permits in hand, and what is known of the windows."""
 
-    def __init__(
-        self, key: str, limits: tuple[Limit, ...], name: str, guard: int | None = None
-    ) -> None:
+    def __init__(self, key: str, limits: tuple[Limit, ...], name: str, guard: Guard) -> None:
         self.limits = limits
-        self.guard = default_guard(limits) if guard is None else guard
         self.left = tuple(limit.count for limit in limits)
         self.source: Source = "local"
-        self._terms = Ask(key, limits, name, self.guard)
+        self._guard = guard
+        self._terms = Ask(key, limits, name, guard.value)
         self._queue = WaitQueue(len(limits))
         self._unchecked: list[Waiter] = []  # newcomers whose wait may not fit (Rule 4)
         self._hand = Hand()
+        self._prefetch = Prefetch()
+        self._plenty = False  # whether the last answer was permits for now, all that were asked for
         self._returns: list[GiveBack] = []
+        self._return_at = NEVER  # when they go back, if no ask takes them along before
         self._asking = False
         self._in_line = False  # there is a place to wait for before the rest is asked for
         self._asked: tuple[Group, ...] = ()  # what was asked for last
+        self._wanted = 0  # the requests in it that wait
         self._resume_at = 0  # not to ask before: the last answer had nothing for anybody
         self._held = 0
+        self._refusals = 0  # in a row
+        self._memory = NOTHING
         self._news = 0  # how old what we know is: when the store was asked that answered last
         self._rounds = 0  # answers so far
         self._expired = 0  # permits in a row that expired in hand
@@ -87,7 +119,8 @@ class Lane:
     def __repr__(self) -> str:
         return (
             f"<Lane waiting={len(self._queue)} in_hand={[permit.at for permit in self._hand]}"
-            f" returns={len(self._returns)} asking={self._asking} held={self._held}>"
+            f" spare={len(self._prefetch)} returns={len(self._returns)}"
+            f" asking={self._asking} held={self._held}>"
         )
 
     @property
@@ -98,10 +131,18 @@ class Lane:
     def name(self) -> str:
         return self._terms.lane
 
+    @property
+    def guard(self) -> int:
+        return self._guard.value
+
     def remaining(self, costs: tuple[int, ...]) -> int:
-        """The units left in the fullest window that these costs draw on."""
-        drawn = [left for left, cost in zip(self.left, costs, strict=True) if cost]
-        return min(drawn or self.left)
+        """The units left in the fullest window that these costs draw on, spare ones included."""
+        spare = self._prefetch.units or (0,) * len(self.left)
+        least = None
+        for left, ours, cost in zip(self.left, spare, costs, strict=True):
+            if (cost or not any(costs)) and (least is None or left + ours < least):
+                least = left + ours
+        return least or 0
 
     def held_for(self, now: int) -> int:
         """How much longer nobody sends, by what this lane knows."""
@@ -128,9 +169,19 @@ class Lane:
     @property
     def idle(self) -> bool:
         """Whether nothing would be lost with this lane."""
-        return not (self._queue or self._hand or self._returns or self._asking)
+        return not (self._queue or self._hand or self._prefetch or self._returns or self._asking)
 
     # What happens
+
+    def take_warning(self) -> str | None:
+        """What a log is to say of this lane's guard, once."""
+        return self._guard.take_warning()
+
+    def take(self, costs: tuple[int, ...], now: int) -> Permit | None:
+        """A spare permit, for a request that finds nobody in line and one in hand."""
+        if self._queue or now > self._news + FRESH:
+            return None
+        return self._prefetch.take(costs, now)
 
     def enter(
         self,
@@ -173,7 +224,7 @@ class Lane:
         """
         self._make_room(permit)
         if times > OFTEN:
-            self._widen_guard()
+            self._guard.widen()
 
     def _make_room(self, permit: Permit) -> None:
         """Give a permit back and the reservations with it, to book them anew, and earlier."""
@@ -183,11 +234,28 @@ class Lane:
         self._in_line = False
 
     def give_back(self, permit: Permit) -> None:
-        self._returns.append(GiveBack(permit.ticket, permit.costs))
+        """A permit that nobody needs: others may, so it goes back at once."""
+        self._file(GiveBack(permit.ticket, permit.costs), 0)
+
+    def correct(self, permit: Permit, unused: tuple[int, ...], now: int) -> None:
+        """A request used less than its permit (or more: below 0); the next ask takes it along."""
+        self._file(GiveBack(permit.ticket, unused), now + LINGER)
+
+    def _file(self, returned: GiveBack, at: int) -> None:
+        self._returns.append(returned)
+        self._return_at = min(self._return_at, at)
+        self.forget_refusals()
+
+    def forget_refusals(self) -> None:
+        """There is more room in the windows than when they were made."""
+        self._refusals, self._memory = 0, NOTHING
 
     def hold(self, until: int) -> None:
         """The upstream said that nobody sends before this instant."""
-        self._held = max(self._held, until)
+        if until > self._held:
+            self._held, self._plenty = until, False
+        for permit in self._prefetch.take_out(lambda permit: permit.at < self._held):
+            self.give_back(permit)
         for permit in self._hand.take_before(self._held):
             self.give_back(permit)
             self._in_line = False  # who lost a permit is asked for at once
@@ -197,14 +265,20 @@ class Lane:
         self._asking = False
         self._rounds += 1
         self._news = answer.asked
-        self._returns += answer.returned
+        for returned in answer.returned:
+            self._file(returned, 0)
         if answer.left:
             self.left, self.source = answer.left, answer.source
         self._hand.add(answer.permits)
+        if answer.permits:
+            self._refusals = 0
+        if answer.source == "store":
+            self._guard.took(answer.trip)
         if answer.permits and answer.permits[0].expires < answer.permits[0].at:
-            self._widen_guard()
+            self._guard.widen()
         self.hold(answer.hold)
-        short = len(answer.permits) < sum(group.requests for group in self._asked)
+        short = len(answer.permits) < self._wanted
+        self._plenty = bool(answer.permits) and not short and answer.permits[-1].at <= now
         self._in_line = bool(self._hand) and (
             short or self._in_line or self._hand[-1].at > now + self._terms.horizon
         )
@@ -212,11 +286,11 @@ class Lane:
             for waiter in self._hand.uncovered(self._queue, len(self._queue)):
                 self._settle(waiter, Undecided(answer.outage))
         elif answer.refusal is not None:
-            self._refuse_like(answer.refusal, answer)
+            self._refuse_like(answer.refusal, answer, now)
         elif short and not answer.permits:
             self._resume_at = now + CHECK_AHEAD
 
-    def _refuse_like(self, refusal: Refusal, answer: Answer) -> None:
+    def _refuse_like(self, refusal: Refusal, answer: Answer, now: int) -> None:
         """Refuse those without a permit whom a refusal concerns; the others are asked for next.
 
         They draw as much or more on the window that refused, and will not wait until it has room.
@@ -228,15 +302,13 @@ class Lane:
             if served < group.requests:
                 break
             served -= group.requests
+        refused = Memory(Refused(refusal, answer.source), cost)
         for waiter in self._hand.uncovered(self._queue, len(self._queue)):
-            hasty = waiter.deadline is not None and waiter.deadline < refusal.at
-            if hasty and (window is None or waiter.costs[window] >= cost):
-                self._settle(waiter, Refused(refusal, answer.source))
-
-    def _widen_guard(self) -> None:
-        """Permits that expire before they are due would do so for ever: the trip is too long."""
-        self.guard = max(self.guard, min(2 * self.guard, self._terms.shortest // 2))
-        self._terms = replace(self._terms, guard=self.guard)
+            if refused.concerns(waiter):
+                self._settle(waiter, refused.refused)
+        self._refusals += 1
+        if self._refusals > OFTEN and answer.source == "store":  # others are asked at no cost
+            self._memory = replace(refused, until=min(refusal.at, now + self._terms.horizon // 4))
 
     def close(self) -> None:
         """Turn away who waits, and ask for nothing more."""
@@ -246,7 +318,9 @@ class Lane:
 
     def surrender(self, now: int) -> Ask | None:
         """The ask that gives back all that is in hand, if anything is; when none is under way."""
-        self._return_surplus()
+        for permit in self._prefetch.take_out(bool):
+            self.give_back(permit)
+        self._return_surplus(now)
         return self._ask(now, []) if self._returns else None
 
     def lost(self) -> None:
@@ -259,9 +333,11 @@ class Lane:
         """Give every waiter the outcome that is due."""
         self._hand_out(now)
         self._turn_away(now)
-        self._return_surplus()
+        self._return_surplus(now)
 
     def _hand_out(self, now: int) -> None:
+        if self._queue:
+            self._hand.add(self._prefetch.take_out(lambda permit: now <= self._lasts(permit)))
         while self._queue and self._hand and self._hand[0].at <= now and not self._stale(now):
             permit = self._hand.pop_first()
             if permit.expires < now:  # counted from the asking: not in the order of `at`
@@ -277,8 +353,9 @@ class Lane:
                 have - need for have, need in zip(permit.costs, waiter.costs, strict=True)
             )
             if any(surplus):
-                self._returns.append(GiveBack(permit.ticket, surplus))
+                self._file(GiveBack(permit.ticket, surplus), 0)
                 permit = replace(permit, costs=waiter.costs)
+            self._prefetch.count()
             self._settle(waiter, permit)
         if not self._hand:
             self._in_line = False
@@ -291,7 +368,7 @@ class Lane:
         """Refuse who cannot be served in time (Rule 4); nobody while the store is being asked."""
         if self._asking:
             return
-        if self._hand or self._held > now:
+        if self._hand or max(self._held, self._memory.until) > now:
             unchecked, self._unchecked = self._unchecked, []
             in_hand = self._hand.units(len(self.limits)) if unchecked else ()
             for waiter in unchecked:
@@ -299,6 +376,8 @@ class Lane:
                     at = self._not_before(waiter, in_hand)
                     if at > max(waiter.deadline, now):
                         self._refuse(waiter, at)
+                    elif self._memory.until > now and self._memory.concerns(waiter):
+                        self._settle(waiter, self._memory.refused)
         elif len(self._unchecked) > 2 * len(self._queue) + SLACK:  # most were served at once
             self._unchecked = [waiter for waiter in self._unchecked if waiter.waiting]
         while (late := self._queue.past(now)) is not None:
@@ -341,9 +420,18 @@ class Lane:
         self._queue.remove(waiter)
         waiter.wake()
 
-    def _return_surplus(self) -> None:
+    def _return_surplus(self, now: int) -> None:
+        """What may go now is kept for who comes next; the rest, and what has expired, goes back."""
         for permit in self._hand.take_surplus(self._queue):
+            usable = permit.ticket.source == "store" and permit.at <= now <= permit.expires < NEVER
+            if not usable or self._queue or not self._prefetch.keep(permit):
+                self.give_back(permit)
+        for permit in self._prefetch.take_out(lambda permit: self._lasts(permit) < now):
             self.give_back(permit)
+
+    def _lasts(self, permit: Permit) -> int:
+        """Until when a spare permit may be used without another look at the store (Rule 3)."""
+        return min(permit.expires, self._news + FRESH)
 
     def act(self, now: int) -> Ask | Sleep | None:
         """What the shell is to do, after `settle`. An ask that is returned is under way."""
@@ -357,9 +445,18 @@ class Lane:
                     return self._ask(now, uncovered)
             if check and now >= self._hand[0].at - CHECK_AHEAD:
                 return self._ask(now, [])
-            if self._returns and not self._queue:
+            if self._returns and not self._queue and now >= self._return_at:
                 return self._ask(now, [])
-        return Sleep(self._wake_at(check)) if self._queue else REST
+        until = self._wake_at(check) if self._queue else self._idle_until()
+        return REST if until is None and not self._queue else Sleep(until)
+
+    def _idle_until(self) -> int | None:
+        """When somebody must look after the lane although nobody waits; None for never."""
+        until = self._return_at if self._returns and not self._asking else NEVER
+        spare = self._prefetch.first
+        if spare is not None:
+            until = min(until, self._lasts(spare) + 1)
+        return None if until == NEVER else until
 
     def _wake_at(self, check: bool) -> int | None:
         times: list[int] = []
@@ -377,11 +474,30 @@ class Lane:
         """One ask for all that have no permit in hand, with all that is to be given back."""
         patience = patience_of(waiters, now)
         returns, self._returns = tuple(self._returns), []
+        self._return_at = NEVER
         self._asked = groups_of(waiters, self.held_for(now))
+        self._wanted = len(waiters)
+        if waiters:
+            ahead = self._ahead(now)
+            if ahead:
+                (group,) = self._asked
+                self._asked = (group._replace(requests=group.requests + ahead),)
         self._asking = True
+        if self._terms.guard != self._guard.value:
+            self._terms = replace(self._terms, guard=self._guard.value)
         return replace(
             self._terms,
             groups=self._asked,
             max_wait=None if patience is None else max(patience, 0),
             returns=returns,
         )
+
+    def _ahead(self, now: int) -> int:
+        """How many permits to ask for beyond those who wait."""
+        plenty = 0
+        if self._plenty and self.source == "store" and len(self._asked) == 1:
+            costs = self._asked[0].costs
+            rooms = [left // cost for left, cost in zip(self.left, costs, strict=True) if cost]
+            plenty = min(rooms, default=0)
+        lifetime = min(self.guard // 2, FRESH)
+        return self._prefetch.ahead(now, lifetime, min(plenty, MOST_AT_ONCE))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from quotaclient._core.ask import NEVER, Answer, Ask, GiveBack, Permit, Refusal, Ticket
-from quotaclient._core.lane import CHECK_AHEAD, FRESH, MOST_AT_ONCE, Lane, Sleep, default_guard
+from quotaclient._core.guard import Guard, default_guard
+from quotaclient._core.lane import CHECK_AHEAD, FRESH, MOST_AT_ONCE, Lane, Sleep
 from quotaclient._core.limits import Limit
 from quotaclient._core.queue import SLACK, Closed, Refused, Undecided, Waiter
 
@@ -13,7 +14,7 @@ LIMIT = Limit(10, 10)
 
 def a_lane(*limits: Limit, guard: int | None = 0) -> Lane:
     """A lane with a guard of 0 unless told otherwise."""
-    return Lane("key", limits or (LIMIT,), "name", guard)
+    return Lane("key", limits or (LIMIT,), "name", Guard(limits or (LIMIT,), guard))
 
 
 def enter(
@@ -576,7 +577,7 @@ def test_lanes_tell_what_they_hold() -> None:
     enter(lane)
     asked(lane)
     answered(lane, permit(400))
-    assert repr(lane) == "<Lane waiting=2 in_hand=[400] returns=0 asking=False held=0>"
+    assert repr(lane) == "<Lane waiting=2 in_hand=[400] spare=0 returns=0 asking=False held=0>"
     assert lane.has_reservations
     first = lane.first_waiting
     assert first is not None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotaclient._core.lane import default_guard
+from quotaclient._core.guard import default_guard
 from quotaclient._core.limits import Limit
 from quotaclient._core.queue import Waiter
 from tests.core.world import SECOND, Shell, World

@@ -10,6 +10,7 @@ from itertools import count
 
 from quotaclient._core.account import Account
 from quotaclient._core.ask import Answer, Ask, Permit, localize
+from quotaclient._core.guard import Guard
 from quotaclient._core.lane import Lane, Sleep
 from quotaclient._core.limits import Limit
 from quotaclient._core.queue import Waiter
@@ -50,7 +51,7 @@ class World:
 
     def lane(self, name: str) -> Shell:
         """A client of this world."""
-        return Shell(self, Lane("key", self.limits, name, self.guard))
+        return Shell(self, Lane("key", self.limits, name, Guard(self.limits, self.guard)))
 
     def most_in_any_window(self, window: int, jitter: int = 0) -> int:
         """The most units of a window that can arrive within a period, up to `jitter` late."""
@@ -84,6 +85,11 @@ class Shell:
     ) -> Waiter:
         """A request that departs when it may."""
         deadline = None if max_wait is None else self.world.now + max_wait
+        spare = self.lane.take(costs, self.world.now)
+        if spare is not None:
+            waiter = Waiter(costs, deadline, priority, bool, spare)
+            self.settled(waiter, done)
+            return waiter
         waiter = self.lane.enter(costs, deadline, priority)
         waiter.wake = lambda: self.settled(waiter, done)
         self.advance()
