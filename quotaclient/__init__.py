@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         QuotaTransport,
     )
     from quotaclient._core.limits import InvalidLimit, Limit, day, hour, minute, second
-    from quotaclient._settings import Decision, Usage
+    from quotaclient._decision import Decision, Usage
     from quotaclient.errors import QuotaError, QuotaExceeded, StoreUnavailable
 
 __all__ = [
@@ -49,7 +49,7 @@ _HOMES = {
         "QuotaTransport",
     ),
     "quotaclient._core.limits": ("InvalidLimit", "Limit", "day", "hour", "minute", "second"),
-    "quotaclient._settings": ("Decision", "Usage"),
+    "quotaclient._decision": ("Decision", "Usage"),
     "quotaclient.errors": ("QuotaError", "QuotaExceeded", "StoreUnavailable"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

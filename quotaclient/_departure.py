@@ -18,9 +18,10 @@ from typing import Any, Generic, TypeVar
 
 from quotaclient._core.ask import SECOND, Permit
 from quotaclient._core.options import RequestOptions
+from quotaclient._decision import Booking, Decision
 from quotaclient._lanes import AsyncLane, SyncLane
 from quotaclient._retry import Attempts
-from quotaclient._settings import Decision, deadline_after
+from quotaclient._settings import deadline_after
 from quotaclient._stores.memory import clock
 
 MOST_RAISED = 2  # departures of one request in a row that may cost a connection each
@@ -114,6 +115,7 @@ class _Departure(Generic[AnyLane]):
             source=self.permit.ticket.source,
             attempts=self._course.attempts.sends,
             hold=hold,
+            _booking=Booking(self.lane.lane.limits, self.permit, self.lane.settle),
         )
 
     def _departs(self, name: str, info: dict[str, Any]) -> bool:

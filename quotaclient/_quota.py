@@ -16,9 +16,10 @@ from quotaclient._core.lane import Lane
 from quotaclient._core.limits import Limit
 from quotaclient._core.options import UNSET, Cost, Unset, checked_cost, checked_priority
 from quotaclient._core.queue import Closed, Outcome, Refused, Undecided
+from quotaclient._decision import Booking, Decision, Usage
 from quotaclient._lanes import AsyncLane, Lanes, SyncLane
 from quotaclient._loops import Tasks, closed_with_the_loop, on_asyncio, running_loop
-from quotaclient._settings import Decision, Limits, Parameters, Settings, Usage
+from quotaclient._settings import Limits, Parameters, Settings
 from quotaclient._stores import AsyncStore, Store, hashed
 from quotaclient._stores.memory import MemoryStore, clock
 from quotaclient._stores.outage import AsyncOutageStore, OutageStore
@@ -78,9 +79,11 @@ class _Quota:
             source=source,
         )
 
-    def _decision(self, lane: Lane, permit: Permit, since: int) -> Decision:
-        waited = (clock() - since) / SECOND
-        return Decision(lane.remaining(permit.costs), waited, permit.ticket.source)
+    def _decision(self, shell: SyncLane | AsyncLane, permit: Permit, since: int) -> Decision:
+        lane, waited = shell.lane, (clock() - since) / SECOND
+        booking = Booking(lane.limits, permit, shell.settle)
+        source = permit.ticket.source
+        return Decision(lane.remaining(permit.costs), waited, source, _booking=booking)
 
     def _usage(self, answer: Answer) -> Usage:
         if answer.outage is not None:
@@ -150,7 +153,7 @@ class BaseQuota(_Quota):
         deadline = self._settings.deadline(max_wait, since)
         key = self._settings.key_or(key)
         shell, permit = self._draw(key, costs, deadline, checked_priority(priority))
-        return self._decision(shell.lane, permit, since)
+        return self._decision(shell, permit, since)
 
     def try_acquire(self, cost: Cost = 1, *, key: str | None = None) -> Decision | None:
         """Spend `cost` units if that is possible now, without waiting; None if it is not."""
@@ -162,7 +165,7 @@ class BaseQuota(_Quota):
         outcome = shell.acquire(costs, since, 0)
         if isinstance(outcome, Refused):
             return None
-        return self._decision(shell.lane, self._permit(shell.lane, key, outcome), since)
+        return self._decision(shell, self._permit(shell.lane, key, outcome), since)
 
     def peek(self, *, key: str | None = None) -> Usage:
         """See what is used and left, spending nothing."""
@@ -280,7 +283,7 @@ class BaseAsyncQuota(_Quota):
         deadline = self._settings.deadline(max_wait, since)
         key = self._settings.key_or(key)
         shell, permit = await self._draw(key, costs, deadline, checked_priority(priority))
-        return self._decision(shell.lane, permit, since)
+        return self._decision(shell, permit, since)
 
     async def try_acquire(self, cost: Cost = 1, *, key: str | None = None) -> Decision | None:
         """Spend `cost` units if that is possible now, without waiting; None if it is not."""
@@ -292,7 +295,7 @@ class BaseAsyncQuota(_Quota):
         outcome = await shell.acquire(costs, since, 0)
         if isinstance(outcome, Refused):
             return None
-        return self._decision(shell.lane, self._permit(shell.lane, key, outcome), since)
+        return self._decision(shell, self._permit(shell.lane, key, outcome), since)
 
     async def peek(self, *, key: str | None = None) -> Usage:
         """See what is used and left, spending nothing."""

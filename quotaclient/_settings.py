@@ -1,12 +1,11 @@
-"""The parameters of a quota, and what it tells of its decisions."""
+"""The parameters of a quota, checked."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TypedDict
 
-from quotaclient._core.ask import SECOND, Source
+from quotaclient._core.ask import SECOND
 from quotaclient._core.limits import Limit, limits_of
 from quotaclient._core.options import (
     OnOutage,
@@ -23,34 +22,6 @@ from quotaclient._stores.redis import Connections, RedisParameter
 from quotaclient._stores.replica import Fallback
 
 Limits = str | Limit | Iterable[Limit]
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """How a request got its permit: `response.extensions["quota"]`, or what `acquire` returns.
-
-    `remaining`: units that could go at once, in the fullest of its windows, when the store was
-    last asked. `waited`: seconds, all waits together. `source`: who granted it: "store" (Redis),
-    "local" (the windows of this process) or "share" (this replica's, while Redis is away).
-    `attempts`: how often the request was sent. `hold`: seconds that the upstream asked everybody
-    to wait with this answer, None if it did not.
-    """
-
-    remaining: int
-    waited: float
-    source: Source
-    attempts: int = 1
-    hold: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What `peek` sees. `used`: units per limit, reservations included. `hold`: seconds or None."""
-
-    remaining: int
-    used: dict[Limit, int]
-    hold: float | None
-    source: Source
 
 
 class Parameters(TypedDict, total=False):

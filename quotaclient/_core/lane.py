@@ -138,11 +138,9 @@ class Lane:
     def remaining(self, costs: tuple[int, ...]) -> int:
         """The units left in the fullest window that these costs draw on, spare ones included."""
         spare = self._prefetch.units or (0,) * len(self.left)
-        least = None
-        for left, ours, cost in zip(self.left, spare, costs, strict=True):
-            if (cost or not any(costs)) and (least is None or left + ours < least):
-                least = left + ours
-        return least or 0
+        free = not any(costs)
+        rows = zip(self.left, spare, costs, strict=True)
+        return min(left + ours for left, ours, cost in rows if cost or free)
 
     def held_for(self, now: int) -> int:
         """How much longer nobody sends, by what this lane knows."""
@@ -239,7 +237,8 @@ class Lane:
 
     def correct(self, permit: Permit, unused: tuple[int, ...], now: int) -> None:
         """A request used less than its permit (or more: below 0); the next ask takes it along."""
-        self._file(GiveBack(permit.ticket, unused), now + LINGER)
+        free_of_charge = permit.ticket.source != "store"
+        self._file(GiveBack(permit.ticket, unused), now if free_of_charge else now + LINGER)
 
     def _file(self, returned: GiveBack, at: int) -> None:
         self._returns.append(returned)
@@ -494,10 +493,9 @@ class Lane:
 
     def _ahead(self, now: int) -> int:
         """How many permits to ask for beyond those who wait."""
-        plenty = 0
+        plenty, costs = 0, self._asked[0].costs
         if self._plenty and self.source == "store" and len(self._asked) == 1:
-            costs = self._asked[0].costs
             rooms = [left // cost for left, cost in zip(self.left, costs, strict=True) if cost]
             plenty = min(rooms, default=0)
         lifetime = min(self.guard // 2, FRESH)
-        return self._prefetch.ahead(now, lifetime, min(plenty, MOST_AT_ONCE))
+        return self._prefetch.ahead(now, costs, lifetime, min(plenty, MOST_AT_ONCE))

@@ -15,6 +15,7 @@ OnOutage = Literal["share", "reject"]
 Cost = int | Mapping[str, int]
 
 LONGEST_WAIT = 10**9  # seconds, some thirty years: what timers can still count
+MOST_UNITS = 10**12  # no limit is larger
 MAX_KEY = 65_536  # characters: more is no name but a document handed in by mistake
 _PREFIX = re.compile(r"[!-z|~]{1,128}")
 _PER_REQUEST = ("cost", "key", "max_wait", "priority")
@@ -108,11 +109,7 @@ def checked_priority(value: object) -> int:
 def checked_cost(value: object, limits: tuple[Limit, ...]) -> tuple[int, ...]:
     """Units per window: a number draws on every window, a mapping on those it names."""
     if isinstance(value, Mapping):
-        named = dict(cast(Mapping[object, object], value))
-        known = {limit.name for limit in limits}
-        if not known.issuperset(named):
-            names = " and ".join(sorted(known))
-            raise wrong("cost", named, f"about the windows there are ({names})", "cost=1")
+        named = _named(cast(Mapping[object, object], value), {limit.name for limit in limits})
         costs = tuple(_checked_units(named.get(limit.name, 0)) for limit in limits)
     else:
         costs = (_checked_units(value),) * len(limits)
@@ -124,9 +121,40 @@ def checked_cost(value: object, limits: tuple[Limit, ...]) -> tuple[int, ...]:
     return costs
 
 
+def checked_use(
+    value: object, limits: tuple[Limit, ...], booked: tuple[int, ...]
+) -> tuple[int, ...]:
+    """What was really used, per window: those that a mapping does not name stay as booked."""
+    names = {limit.name for limit in limits}
+    if isinstance(value, Mapping):
+        named = _named(cast(Mapping[object, object], value), names)
+        use = tuple(
+            named.get(limit.name, units) for limit, units in zip(limits, booked, strict=True)
+        )
+    elif len(names) > 1:
+        wanted = f"about one of the windows there are ({_listed(names)})"
+        raise wrong("cost", value, wanted, f"settle({{{max(names)!r}: 812}})")
+    else:
+        use = (value,) * len(limits)
+    return tuple(map(_checked_units, use))
+
+
+def _named(value: Mapping[object, object], names: set[str]) -> dict[object, object]:
+    """A mapping of costs, if it names only windows that there are."""
+    named = dict(value)
+    if not names.issuperset(named):
+        raise wrong("cost", named, f"about the windows there are ({_listed(names)})", "cost=1")
+    return named
+
+
+def _listed(names: set[str]) -> str:
+    return " and ".join(sorted(names))
+
+
 def _checked_units(value: object) -> int:
-    if not _is_whole(value) or value < 0:
-        raise wrong("cost", value, "a whole number >= 0, or a mapping of such", "cost=5")
+    if not _is_whole(value) or not 0 <= value <= MOST_UNITS:
+        wanted = f"a whole number from 0 to {MOST_UNITS:,}, or a mapping of such"
+        raise wrong("cost", value, wanted, "cost=5")
     return value
 
 

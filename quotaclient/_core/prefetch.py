@@ -26,6 +26,7 @@ class Prefetch:
     def __init__(self) -> None:
         self._spare: deque[Permit] = deque()
         self._quick = 0  # asks in a row that came soon after another
+        self._costs: tuple[int, ...] = ()  # what was asked for last
         self._used = 0  # permits since the last ask
         self._asked = 0  # when that was
 
@@ -70,16 +71,17 @@ class Prefetch:
             self._spare = deque(permit for permit in self._spare if not gone(permit))
         return taken
 
-    def ahead(self, now: int, lifetime: int, plenty: int) -> int:
+    def ahead(self, now: int, costs: tuple[int, ...], lifetime: int, plenty: int) -> int:
         """How many to ask for now beyond those who wait.
 
-        `lifetime`: how long a permit can be used; `plenty`: requests that the windows have room
-        for, 0 when permits are not immediate.
+        `costs`: what each costs. `lifetime`: how long a permit can be used. `plenty`: requests
+        that the windows have room for, 0 when permits are not immediate.
         """
         used, elapsed = self._used, now - self._asked
         self._used, self._asked = 0, now
         expected = used * lifetime // max(elapsed, 1)
-        self._quick = self._quick + 1 if expected else 0
+        self._quick = self._quick + 1 if expected and costs == self._costs else 0
+        self._costs = costs
         if self._quick < SURE:
             return 0
         return max(0, min(2 * used, expected, plenty // PLENTY))

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from quotaclient._core.ask import NEVER, Answer, Ask, GiveBack, Permit, Refusal, Ticket
-from quotaclient._core.guard import Guard, default_guard
-from quotaclient._core.lane import CHECK_AHEAD, FRESH, MOST_AT_ONCE, Lane, Sleep
+from quotaclient._core.guard import Guard
+from quotaclient._core.lane import (
+    CHECK_AHEAD,
+    FRESH,
+    LINGER,
+    MOST_AT_ONCE,
+    OFTEN,
+    Lane,
+    Sleep,
+)
 from quotaclient._core.limits import Limit
+from quotaclient._core.prefetch import SURE
 from quotaclient._core.queue import SLACK, Closed, Refused, Undecided, Waiter
 
 SECOND = 1_000_000
@@ -562,14 +571,6 @@ def test_served_waiters_do_not_pile_up() -> None:
     assert len(lane._queue._deadlines) <= SLACK + 1
 
 
-def test_default_guard() -> None:
-    """1 % of the shortest period, within 50-500 ms and a tenth of the period."""
-    assert default_guard((Limit(1, 2), Limit(1, 60))) == 50_000
-    assert default_guard((Limit(1, 20),)) == 200_000
-    assert default_guard((Limit(1, 86_400),)) == 500_000
-    assert default_guard((Limit(1, 0.1),)) == 10_000
-
-
 def test_lanes_tell_what_they_hold() -> None:
     """A lane's repr shows who waits and what is in hand."""
     lane = a_lane()
@@ -584,3 +585,174 @@ def test_lanes_tell_what_they_hold() -> None:
     assert lane.other_than(first) not in (first, None)
     assert (lane.key, lane.name) == ("key", "name")
     assert (lane.remaining((1,)), lane.remaining((0,))) == (5, 5)
+
+
+ROOMY = Limit(1000, 10)  # a guard of 0.1 s: a permit can be used for 0.05 s
+
+
+def busy(lane: Lane, life: int = 50_000) -> int:
+    """Requests come quickly, one by one, until spare permits are in hand; the time then."""
+    now, gap = SECOND, 1_000
+    for _ in range(SURE + 1):
+        lane.enter((1,), None, 0)
+        ask = asked(lane, now)
+        (group,) = ask.groups
+        permits = [permit(now, expires=now + life, source="store")] * group.requests
+        lane.told(Answer("store", now, left=(900,), permits=tuple(permits)), now)
+        lane.settle(now)
+        now += gap
+    return now
+
+
+def test_a_busy_lane_asks_ahead() -> None:
+    """Requests that come quickly find a permit in hand, and what is left counts the spare ones."""
+    lane = a_lane(ROOMY, guard=None)
+    now = busy(lane)
+    assert "spare=2" in repr(lane)
+    assert lane.remaining((1,)) == 902
+    assert not lane.idle
+    assert lane.take((2,), now) is None
+    assert lane.take((1,), now) is not None
+    assert lane.take((1,), now) is not None
+    assert lane.take((1,), now) is None
+    assert lane.idle
+
+
+def test_who_waits_goes_before_who_finds_a_spare_permit() -> None:
+    """With somebody in line a newcomer takes nothing; spare permits go to the line."""
+    lane = a_lane(ROOMY, guard=None)
+    now = busy(lane)
+    first = lane.enter((1,), None, 0)
+    assert lane.take((1,), now) is None
+    lane.settle(now)
+    assert isinstance(first.outcome, Permit)
+
+
+def test_spare_permits_go_back_when_they_expire() -> None:
+    """An idle lane wakes when its spare permits expire, and gives them back."""
+    lane = a_lane(ROOMY, guard=None)
+    now = busy(lane)
+    assert sleeps(lane, now) == now - 1_000 + 50_001
+    assert len(asked(lane, now + 50_001).returns) == 2
+    assert lane.take((1,), now + 50_001) is None
+
+
+def test_a_hold_overtakes_spare_permits() -> None:
+    """Nobody leaves during a hold, spare permits or not."""
+    lane = a_lane(ROOMY, guard=None)
+    now = busy(lane)
+    lane.hold(now + SECOND)
+    assert lane.take((1,), now) is None
+    assert len(asked(lane, now).returns) == 2
+
+
+def test_spare_permits_that_a_request_is_too_big_for_go_back() -> None:
+    """They are of no use to who waits, and may be to others."""
+    lane = a_lane(ROOMY, guard=None)
+    now = busy(lane)
+    lane.enter((5,), None, 0)
+    ask = asked(lane, now)
+    assert [group[:2] for group in ask.groups] == [(1, (5,))]
+    assert len(ask.returns) == 2
+
+
+def test_a_closing_lane_gives_spare_permits_back() -> None:
+    """A clean shutdown takes nothing with it."""
+    lane = a_lane(ROOMY, guard=None)
+    now = busy(lane)
+    lane.close()
+    ask = lane.surrender(now)
+    assert ask is not None
+    assert len(ask.returns) == 2
+
+
+def test_old_news_ends_spare_permits() -> None:
+    """With a long guard, they are used for half a second: then the upstream may have spoken."""
+    lane = a_lane(Limit(1000, 60), guard=20 * SECOND)
+    now = busy(lane, 10 * SECOND)
+    assert lane.take((1,), now - 1_000 + FRESH) is not None
+    assert lane.take((1,), now + FRESH) is None
+    assert len(asked(lane, now + FRESH).returns) == 1
+
+
+def test_nothing_is_asked_for_ahead_in_this_process() -> None:
+    """Windows in this process are asked at no cost."""
+    lane = a_lane(ROOMY, guard=None)
+    for now in range(SECOND, SECOND + 20_000, 1_000):
+        lane.enter((1,), None, 0)
+        assert [group.requests for group in asked(lane, now).groups] == [1]
+        answered(lane, permit(now), now=now)
+
+
+def test_who_polls_is_answered_from_memory() -> None:
+    """Refused time and again, a lane does not ask for the same for a moment."""
+    lane = a_lane(Limit(10, 10))
+    refusal = Refusal(9 * SECOND, 0)
+
+    def poll(now: int, cost: int = 1) -> bool:
+        """Whether the store is asked for it."""
+        waiter = lane.enter((cost,), now, 0)
+        lane.settle(now)
+        if isinstance(waiter.outcome, Refused):
+            assert waiter.outcome.refusal == refusal
+            return False
+        assert isinstance(lane.act(now), Ask)
+        lane.told(Answer("store", now, left=(0,), refusal=refusal), now)
+        lane.settle(now)
+        return True
+
+    assert [poll(1) for _ in range(OFTEN + 3)] == [True] * (OFTEN + 1) + [False] * 2
+    assert not poll(2, cost=4)
+    patient = lane.enter((1,), 9 * SECOND, 0)
+    lane.settle(3)
+    assert patient.waiting
+    lane.leave(patient, 3)
+    assert poll(SECOND // 4 + 2)
+    assert not poll(SECOND // 4 + 3)
+    lane.forget_refusals()
+    assert poll(SECOND // 4 + 4)
+
+
+def test_a_permit_ends_a_row_of_refusals() -> None:
+    """A lane that was served meanwhile asks again."""
+    lane = a_lane(Limit(10, 10))
+    for now in range(2 * OFTEN):
+        lane.enter((1,), now, 0)
+        asked(lane, now)
+        if now % 2:
+            lane.told(Answer("store", now, permits=(permit(now),)), now)
+        else:
+            lane.told(Answer("store", now, left=(0,), refusal=Refusal(9 * SECOND, 0)), now)
+        lane.settle(now)
+    lane.enter((1,), 10, 0)
+    asked(lane, 10)
+
+
+def test_what_was_really_used_travels_with_the_next_ask() -> None:
+    """Or alone, half a second later; at once where that costs nothing."""
+    lane = a_lane(Limit(10, 10))
+    lane.correct(permit(0, (5,), source="store"), (2,), 0)
+    assert not lane.idle
+    assert sleeps(lane, 0) == LINGER
+    enter(lane)
+    assert [returned.costs for returned in asked(lane, 1).returns] == [(2,)]
+    answered(lane, permit(1), now=1)
+    lane.correct(permit(0, (5,), source="store"), (-3,), 1)
+    assert [returned.costs for returned in asked(lane, 1 + LINGER).returns] == [(-3,)]
+    answered(lane, now=LINGER)
+    lane.correct(permit(0, (5,)), (1,), 2 * LINGER)
+    assert [returned.costs for returned in asked(lane, 2 * LINGER).returns] == [(1,)]
+
+
+def test_the_guard_follows_the_trips() -> None:
+    """What the store's answers took goes into the guard of the next ask, and into a warning."""
+    lane = a_lane(Limit(10, 1), guard=None)
+    for _ in range(3):
+        enter(lane)
+        asked(lane)
+        lane.told(Answer("store", 0, trip=60_000, permits=(permit(0),)), 0)
+        lane.settle(0)
+    enter(lane)
+    assert asked(lane).guard == lane.guard == 240_000
+    assert "0.240 s" in str(lane.take_warning())
+    assert lane.take_warning() is None

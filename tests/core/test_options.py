@@ -22,6 +22,7 @@ from quotaclient._core.options import (
     checked_prefix,
     checked_priority,
     checked_replicas,
+    checked_use,
 )
 
 LIMITS = (Limit(10, 60), Limit(500, 60, name="tokens"))
@@ -115,3 +116,31 @@ def test_numbers_that_python_does_not_print() -> None:
 def test_unset_has_a_name() -> None:
     """The default of max_wait reads well in a signature."""
     assert repr(UNSET) == "UNSET"
+
+
+TOKENS = (Limit(10, 60), Limit(90, 60, name="tokens"))
+
+
+def test_what_was_really_used() -> None:
+    """A mapping names the windows that it settles, a number settles all that count the same."""
+    assert checked_use({"tokens": 812}, TOKENS, (1, 50)) == (1, 812)
+    assert checked_use({}, TOKENS, (1, 50)) == (1, 50)
+    assert checked_use(7, (Limit(10, 60), Limit(90, 3600)), (1, 1)) == (7, 7)
+    assert checked_use(10**12, TOKENS[:1], (1,)) == (10**12,)
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, True, "5", None, float("nan"), 10**12 + 1])
+def test_what_cannot_have_been_used(value: object) -> None:
+    """Uses are whole, from 0 to the largest limit there is."""
+    with pytest.raises(ValueError, match="whole number from 0"):
+        checked_use(value, TOKENS[:1], (1,))
+    with pytest.raises(ValueError, match="whole number from 0"):
+        checked_use({"tokens": value}, TOKENS, (1, 1))
+
+
+def test_a_use_names_its_window() -> None:
+    """Where windows count different things, a bare number is ambiguous, and unknown names wrong."""
+    with pytest.raises(ValueError, match=r"requests and tokens.*settle\(\{'tokens': 812\}\)"):
+        checked_use(812, TOKENS, (1, 50))
+    with pytest.raises(ValueError, match="about the windows there are"):
+        checked_use({"words": 1}, TOKENS, (1, 50))

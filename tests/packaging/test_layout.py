@@ -41,6 +41,7 @@ ORDER = [
     "quotaclient._stores.outage",
     "quotaclient._settings",
     "quotaclient._loops",
+    "quotaclient._decision",
     "quotaclient._timekeeper",
     "quotaclient._lanes",
     "quotaclient._quota",
