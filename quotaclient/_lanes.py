@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from functools import partial
 from inspect import isawaitable, iscoroutine
 from typing import Generic, TypeVar
 from uuid import uuid4
+from weakref import ref
 
 import anyio
 
@@ -23,7 +23,7 @@ from quotaclient._core.guard import Guard
 from quotaclient._core.lane import Lane, Sleep
 from quotaclient._core.limits import Limit
 from quotaclient._core.queue import Outcome, Waiter
-from quotaclient._loops import Spawn
+from quotaclient._loops import Spawn, running_loop, runs_here
 from quotaclient._settings import Settings
 from quotaclient._stores import AsyncStore, Store, hashed
 from quotaclient._stores.memory import clock
@@ -203,6 +203,7 @@ class AsyncLane:
         self._sleeps_until = 0
         self._poke: anyio.Event | None = None  # there while the clock's task runs
         self._heard: anyio.Event | None = None  # there while the store is asked
+        self._loop = ref(running_loop())
 
     async def acquire(
         self,
@@ -252,7 +253,7 @@ class AsyncLane:
     def settle(self, permit: Permit, unused: tuple[int, ...]) -> None:
         """What a request did not use of its permit (or used beyond it: below 0)."""
         self.lane.correct(permit, unused, clock())
-        with suppress(RuntimeError):  # without its loop: it travels when that is back
+        if runs_here(self._loop()):  # else it travels with the next call
             self._advance()
 
     async def hold(self, wait: int) -> None:

@@ -29,6 +29,14 @@ def running_loop() -> object:
     return trio.lowlevel.current_trio_token()
 
 
+def runs_here(loop: object) -> bool:
+    """Whether this is the loop that runs here, if any does."""
+    try:
+        return running_loop() is loop
+    except (RuntimeError, ImportError):  # no loop at all, and maybe no trio either
+        return False
+
+
 class Tasks:
     """Tasks that belong to a loop and to no caller."""
 

@@ -495,7 +495,8 @@ class Lane:
         """How many permits to ask for beyond those who wait."""
         plenty, costs = 0, self._asked[0].costs
         if self._plenty and self.source == "store" and len(self._asked) == 1:
-            rooms = [left // cost for left, cost in zip(self.left, costs, strict=True) if cost]
+            rows = zip(self.left, self.limits, costs, strict=True)
+            rooms = [(left - limit.count // 2) // cost for left, limit, cost in rows if cost]
             plenty = min(rooms, default=0)
         lifetime = min(self.guard // 2, FRESH)
         return self._prefetch.ahead(now, costs, lifetime, min(plenty, MOST_AT_ONCE))

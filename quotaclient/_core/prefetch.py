@@ -1,7 +1,7 @@
 """Permits that are asked for before they are needed, so that most requests ask nobody.
 
-    Rule 1   Only while permits are immediate and plenty are left: who has to wait is not to
-             wait for what nobody needs yet.
+    Rule 1   Only while permits are immediate and less than half of a limit is used: who has to
+             wait, or is refused, is not to be so for what nobody needs yet.
     Rule 2   No more than lately were used in the time that a permit lasts, and no more than
              twice what was used since the last ask: a burst is no rate.
     Rule 3   What is spare goes to the next request, and back before it expires.
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from quotaclient._core.ask import Permit
 
 SURE = 8  # asks in a row, each soon after the last, that make a rate of some requests
-PLENTY = 4  # times as much as is asked for must be left
+PLENTY = 4  # times as much as is asked for must be left: others ask ahead too
 
 
 class Prefetch:
@@ -75,7 +75,7 @@ class Prefetch:
         """How many to ask for now beyond those who wait.
 
         `costs`: what each costs. `lifetime`: how long a permit can be used. `plenty`: requests
-        that the windows have room for, 0 when permits are not immediate.
+        until half of a limit is used, 0 when permits are not immediate.
         """
         used, elapsed = self._used, now - self._asked
         self._used, self._asked = 0, now
