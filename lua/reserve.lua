@@ -5,8 +5,8 @@
 --
 -- KEYS  1      the hold under this key: the instant before which nobody sends
 --       2      the lanes under this key: a sorted set, lane -> when it asked last or will send last
---       3...   one record per window: generation, total, last_by, then runs of (at, by, units) in
---              order of `at`, all little-endian doubles (whole numbers, exact to 2^53)
+--       3...   one record per window: a header, then runs of (at, by, units) in order of `at`, all
+--              little-endian doubles (whole numbers, exact to 2^53)
 --
 -- ARGV  1      now, or '' for this server's TIME (tests bring their own)
 --       2      the lane that asks
@@ -14,21 +14,28 @@
 --       4      max_wait, or -1 for "however long"
 --       5      horizon: how far ahead one call may reserve more than one place
 --       6      idle: how long a lane counts as active after it asked
+--       7      greets: 1 if it is to be noted that this lane asks
 --       ...    per window: limit, period, units that come free in a horizon
 --       ...    how many give-backs, then each: window, generation, at, by, units
 --       ...    how many sends, then each: window, ago, until, units
 --       ...    groups to the end: count, after, a cost per window
 --
--- Returns       { now, hold or 0, {generation...}, {total...}, {count, at, count, at...},
---                 {} or {refused at, window or 0 for a hold} }
+-- Returns       { now, hold or 0, refused at or 0, by which window (0: a hold),
+--                 per window: generation, total; per grant: count, at }
 --
 -- Units         instants and spans are whole microseconds; windows are numbered from 1.
 
 local MAX_RUNS = 128
-local HEADER, RUN = '<ddd', '<ddd'
-local ROW = 24  -- bytes of a header, and of a run
+local MAX_ROWS = 144  -- of a record: some more, so that it is not written whole at each booking
 
-local argument = 6
+-- generation, total, last_by; which rows hold runs (first, past the last); the first run's `by`, the
+-- last run's `at`; 1 if they end in the order in which they begin; how many rows there are; when the
+-- record expires
+local HEADER, HEAD = '<dddddddddd', 80  -- and its bytes
+local RUN, ROW = '<ddd', 24
+
+local call = redis.call
+local argument = 7
 local function take()
   argument = argument + 1
   return tonumber(ARGV[argument])
@@ -36,100 +43,157 @@ end
 
 local now = tonumber(ARGV[1])
 if not now then
-  local time = redis.call('TIME')
+  local time = call('TIME')
   now = time[1] * 1000000 + time[2]
 end
 local lane = ARGV[2]
 local guard, max_wait = tonumber(ARGV[3]), tonumber(ARGV[4])
 local horizon, idle = tonumber(ARGV[5]), tonumber(ARGV[6])
 
-local function whole(number)
-  return string.format('%.0f', number)
+local hold = tonumber(call('GET', KEYS[1]) or 0)
+if hold <= now then
+  hold = 0
 end
 
 -- The record ------------------------------------------------------------------------------------
--- `packed` holds the runs as stored, from byte `from` on, until something needs `runs`.
+-- A few bytes are read and written where that will do; `runs` are all, once something needs them:
+-- at, by, units, at, by, units... Numbers go to Redis as they are: it writes them with 17 digits.
 
-local function load(key)
-  local window = {key = key, limit = take(), period = take(), ahead = take(), changed = false}
-  local packed = redis.call('GET', key)
-  if packed then
-    window.generation, window.total, window.last_by = struct.unpack(HEADER, packed)
-  end
-  if not packed or window.last_by + window.period <= now then
-    window.generation, window.total, window.last_by = 0, 0, 0
-    packed = ''
-  else
-    packed = string.sub(packed, ROW + 1)
-  end
-  local from = 1
-  while from < #packed do
-    local _, by, units = struct.unpack(RUN, packed, from)
-    if by + window.period > now then
-      break
+-- Pass by the rows of runs that have ended; nearly always there are few.
+local function forget(window)
+  while window.first < window.past do
+    local from = HEAD + window.first * ROW
+    local upto = HEAD + math.min(window.first + 3, window.past) * ROW
+    local packed = call('GETRANGE', window.key, from, upto - 1)
+    for place = 1, #packed, ROW do
+      local _, by, units = struct.unpack(RUN, packed, place)
+      if by + window.period > now then
+        window.next_by = by
+        return
+      end
+      window.total, window.first = window.total - units, window.first + 1
     end
-    window.total = window.total - units
-    from = from + ROW
   end
-  window.packed = from > 1 and string.sub(packed, from) or packed
-  return window
+end
+
+local windows = {}
+for i = 3, #KEYS do
+  local key, period = KEYS[i], tonumber(ARGV[argument + 2])
+  local head, window = call('GETRANGE', key, 0, HEAD - 1), nil
+  if head ~= '' then
+    local generation, total, last_by, first, past, next_by, last_at, ordered, rows, life =
+      struct.unpack(HEADER, head)
+    if last_by + period > now then
+      window = {
+        key = key, limit = take(), period = take(), ahead = take(),
+        generation = generation, total = total, last_by = last_by, first = first, past = past,
+        next_by = next_by, last_at = last_at, ordered = ordered, rows = rows, life = life,
+        stored = past,
+      }
+      if next_by + period <= now then
+        forget(window)
+      end
+    end
+  end
+  windows[i - 2] = window or {
+    key = key, limit = take(), period = take(), ahead = take(),
+    generation = 0, total = 0, last_by = 0, first = 0, past = 0,
+    next_by = 0, last_at = 0, ordered = 1, rows = 0, life = 0, stored = 0,
+  }
 end
 
 local function runs_of(window)
   if not window.runs then
-    local runs, packed = {}, window.packed
-    for from = 1, #packed, ROW do
-      local at, by, units = struct.unpack(RUN, packed, from)
-      runs[#runs + 1] = {at = at, by = by, units = units}
+    local packed = window.appended or ''
+    if window.first < window.stored then
+      local from, upto = HEAD + window.first * ROW, HEAD + window.stored * ROW
+      packed = call('GETRANGE', window.key, from, upto - 1) .. packed
     end
-    window.runs, window.packed = runs, nil
+    window.runs = {struct.unpack('<' .. string.rep('d', #packed / 8), packed)}
+    window.runs[#window.runs] = nil  -- unpack also tells where it stopped
   end
   return window.runs
 end
 
 local function store(window)
-  local packed = window.packed
-  if not packed then
-    local rows = {}
-    for i, run in ipairs(window.runs) do
-      rows[i] = struct.pack(RUN, run.at, run.by, run.units)
+  local ends, runs = window.last_by + window.period, window.runs
+  local lives = ends > window.life
+  if runs then
+    window.first, window.past, window.rows = 0, #runs / 3, 4
+    window.next_by, window.last_at, window.ordered = runs[2] or 0, runs[#runs - 2] or 0, 1
+    for i = 5, #runs, 3 do
+      if runs[i] < runs[i - 3] then  -- guards differ
+        window.ordered = 0
+        break
+      end
     end
-    packed = table.concat(rows)
+    while window.rows <= window.past and window.rows < MAX_ROWS do
+      window.rows = window.rows * 3
+    end
+    window.rows = math.min(window.rows, MAX_ROWS)
   end
-  local header = struct.pack(HEADER, window.generation, window.total, window.last_by)
-  local life = math.ceil((window.last_by + window.period - now) / 1000) + 1
-  redis.call('SET', window.key, header .. packed, 'PX', whole(life))
+  if lives or runs then  -- it may live a little longer, so that this is not said each time
+    window.life = ends + math.ceil(window.period / 32)
+  end
+  local header = struct.pack(HEADER, window.generation, window.total, window.last_by,
+    window.first, window.past, window.next_by, window.last_at, window.ordered, window.rows, window.life)
+  if runs then
+    local packed = struct.pack('<' .. string.rep('d', #runs), unpack(runs))
+    local free = string.rep('\0', (window.rows - window.past) * ROW)
+    call('SET', window.key, header .. packed .. free, 'PX',
+      math.ceil((window.life - now) / 1000) + 1)
+    return
+  end
+  call('SETRANGE', window.key, 0, header)
+  if window.appended then
+    call('SETRANGE', window.key, HEAD + window.stored * ROW, window.appended)
+  end
+  if lives then
+    call('PEXPIRE', window.key, math.ceil((window.life - now) / 1000) + 1)
+  end
 end
 
-local function join_nearest(runs)
-  local nearest, least
-  for i = 1, #runs - 1 do
-    local span = math.max(runs[i].by, runs[i + 1].by) - runs[i].at
-    if not least or span < least then
-      nearest, least = i, span
-    end
+-- Make one run each of neighbours that together span little, by which a third at least are meant:
+-- fewer than two in three can span more than one and a half times the mean.
+local function thin_out(window)
+  local runs, thinned, sum, last = window.runs, {}, 0, #window.runs - 2
+  for i = 1, last - 3, 3 do
+    sum = sum + math.max(runs[i + 1], runs[i + 4]) - runs[i]
   end
-  local left, right = runs[nearest], table.remove(runs, nearest + 1)
-  left.by = math.max(left.by, right.by)
-  left.units = left.units + right.units
+  local widest, i, n = sum / MAX_RUNS * 1.5, 1, 0
+  while i <= last do
+    local at, by, units = runs[i], runs[i + 1], runs[i + 2]
+    i = i + 3
+    if i <= last and math.max(by, runs[i + 1]) - at <= widest then
+      by, units = math.max(by, runs[i + 1]), units + runs[i + 2]
+      i = i + 3
+    end
+    thinned[n + 1], thinned[n + 2], thinned[n + 3] = at, by, units
+    n = n + 3
+  end
+  window.runs = thinned
 end
 
-local function insert(runs, at, by, units)
-  local place = #runs
-  while place > 0 and runs[place].at > at do
-    place = place - 1
+local function insert(window, at, by, units)
+  local runs = runs_of(window)
+  local place = #runs + 1  -- where `at` goes
+  while place > 1 and runs[place - 3] > at do
+    place = place - 3
   end
-  local same = place
-  while same > 0 and runs[same].at == at do
-    if runs[same].by == by then
-      runs[same].units = runs[same].units + units
+  local same = place - 3
+  while same > 0 and runs[same] == at do
+    if runs[same + 1] == by then
+      runs[same + 2] = runs[same + 2] + units
       return
     end
-    same = same - 1
+    same = same - 3
   end
-  table.insert(runs, place + 1, {at = at, by = by, units = units})
-  if #runs > MAX_RUNS then
-    join_nearest(runs)
+  for i = #runs, place, -1 do
+    runs[i + 3] = runs[i]
+  end
+  runs[place], runs[place + 1], runs[place + 2] = at, by, units
+  if #runs > 3 * MAX_RUNS then
+    thin_out(window)
   end
 end
 
@@ -138,15 +202,20 @@ local function book(window, at, by, units)
     window.generation = now
   end
   window.total = window.total + units
+  if by < window.last_by then
+    window.ordered = 0
+  end
   window.last_by = math.max(window.last_by, by)
   window.changed = true
-  -- The short way: later than every run there is, and one more fits. Nothing needs unpacking.
-  local packed = window.packed
-  if packed and #packed < MAX_RUNS * ROW
-      and (packed == '' or struct.unpack('<d', packed, #packed - ROW + 1) < at) then
-    window.packed = packed .. struct.pack(RUN, at, by, units)
+  -- The short way: later than every run there is, and one more fits. The others stay unread.
+  if not window.runs and window.past < window.rows and window.last_at < at then
+    window.appended = (window.appended or '') .. struct.pack(RUN, at, by, units)
+    if window.first == window.past then
+      window.next_by = by
+    end
+    window.past, window.last_at = window.past + 1, at
   else
-    insert(runs_of(window), at, by, units)
+    insert(window, at, by, units)
   end
 end
 
@@ -154,11 +223,11 @@ local function give_back(window, generation, at, by, units)
   if generation ~= window.generation or by + window.period <= now then
     return
   end
-  local exact, cover, covers = nil, nil, 0
-  for i, run in ipairs(runs_of(window)) do
-    if run.at == at and run.by == by then
+  local runs, exact, cover, covers = runs_of(window), nil, nil, 0
+  for i = 1, #runs, 3 do
+    if runs[i] == at and runs[i + 1] == by then
       exact = i
-    elseif run.at <= at and by <= run.by then
+    elseif runs[i] <= at and by <= runs[i + 1] then
       cover, covers = i, covers + 1
     end
   end
@@ -166,41 +235,129 @@ local function give_back(window, generation, at, by, units)
   if not holder then
     return
   end
-  local run = window.runs[holder]
-  local taken = math.min(units, run.units)
-  run.units = run.units - taken
+  local taken = math.min(units, runs[holder + 2])
+  runs[holder + 2] = runs[holder + 2] - taken
   window.total = window.total - taken
   window.changed = true
-  if run.units == 0 then
-    table.remove(window.runs, holder)
+  if runs[holder + 2] == 0 then
+    for _ = 1, 3 do
+      table.remove(runs, holder)
+    end
   end
+end
+
+-- Write what has changed; the reply, to which grants are added.
+local function finish(refused_at, refused_by)
+  local reply = {now, hold, refused_at, refused_by}
+  for i = 1, #windows do
+    local window = windows[i]
+    if window.changed then
+      store(window)
+    end
+    reply[2 * i + 3], reply[2 * i + 4] = window.generation, window.total
+  end
+  return reply
+end
+
+for _ = 1, take() do
+  give_back(windows[take()], take(), take(), take(), take())
+end
+
+for _ = 1, take() do
+  local window, ago, till, units = windows[take()], take(), take(), take()
+  if now - till + window.period > now then
+    book(window, now - ago, now - till, units)
+  end
+end
+
+if argument == #ARGV then
+  return finish(0, 0)  -- nothing is asked for
+end
+
+-- Note that this lane asks, or will send at an instant.
+local function greet(seen)
+  call('ZADD', KEYS[2], 'GT', seen, lane)
+  local life = math.ceil((seen - now + idle) / 1000)
+  if call('PTTL', KEYS[2]) < life then
+    call('PEXPIRE', KEYS[2], life)
+  end
+end
+
+-- The short way: so many such asks as there are lanes would fit, now. Nothing need be divided. ---
+
+local width = #windows + 2  -- of a group
+local fits = hold == 0
+local lanes = call('ZCARD', KEYS[2]) + 1
+for w = 1, #windows do
+  local units = 0
+  for i = argument + 1, #ARGV, width do
+    fits = fits and ARGV[i + 1] == '0'
+    units = units + ARGV[i] * ARGV[i + 1 + w]
+  end
+  windows[w].wanted = units
+  fits = fits and windows[w].total + lanes * units <= windows[w].limit
+end
+
+if fits then
+  for w = 1, #windows do
+    if windows[w].wanted > 0 then
+      book(windows[w], now, now + guard, windows[w].wanted)
+    end
+  end
+  if ARGV[7] == '1' then
+    call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now - idle)
+    greet(now)
+  end
+  local reply = finish(0, 0)
+  for i = argument + 1, #ARGV, width do
+    reply[#reply + 1] = tonumber(ARGV[i])
+    reply[#reply + 1] = now
+  end
+  return reply
 end
 
 -- The booking rule ------------------------------------------------------------------------------
 
-local function by_instant(left, right)
-  return left.instant < right.instant
-end
-
--- What occupies a window at `start`, and its later changes in order of time.
-local function changes_after(window, start)
-  local occupied, starts, ends, sorted = 0, {}, {}, true
-  for _, run in ipairs(runs_of(window)) do
-    local over = run.by + window.period
-    if over > start then
-      if run.at <= start then
-        occupied = occupied + run.units
-      else
-        starts[#starts + 1] = {instant = run.at, difference = run.units}
-      end
-      sorted = sorted and (#ends == 0 or ends[#ends].instant <= over)
-      ends[#ends + 1] = {instant = over, difference = -run.units}
+-- The numbers of a window's runs in order of `by`; nil when that is the order of `at`, as it is
+-- unless guards differ.
+local function order_of_ends(runs)
+  local sorted = true
+  for i = 5, #runs, 3 do
+    if runs[i] < runs[i - 3] then
+      sorted = false
+      break
     end
   end
-  if not sorted then  -- only guards of different length put ends out of order
-    table.sort(ends, by_instant)
+  if sorted then
+    return nil
   end
-  return occupied, starts, ends
+  local order = {}
+  for i = 1, #runs, 3 do
+    order[#order + 1] = i
+  end
+  table.sort(order, function(left, right)
+    return runs[left + 1] < runs[right + 1]
+  end)
+  return order
+end
+
+-- The short way where nothing lies ahead: enough of the oldest runs have to leave. The first instant
+-- >= start when they have, and what is occupied then; nil if the stored rows are not enough.
+local function when_enough_left(window, start, room)
+  local left, at, row = window.total, start, window.first
+  while row < window.stored do
+    local from, upto = HEAD + row * ROW, HEAD + math.min(row + 5, window.stored) * ROW
+    local packed = call('GETRANGE', window.key, from, upto - 1)
+    for place = 1, #packed, ROW do
+      local _, by, units = struct.unpack(RUN, packed, place)
+      local leaves = by + window.period
+      if left <= room and leaves > at then
+        return at, left
+      end
+      at, left = math.max(at, leaves), left - units
+    end
+    row = row + 5
+  end
 end
 
 -- The first instant >= start from which occupancy never exceeds limit - cost throughout
@@ -210,28 +367,52 @@ local function first_fit(window, start, cost)
   if window.total <= room then
     return start, window.total
   end
-  local span = guard + window.period
-  local occupied, starts, ends = changes_after(window, start)
+  if not window.runs and window.last_at <= start and window.ordered == 1 then
+    local at, left = when_enough_left(window, start, room)
+    if at then
+      return at, left
+    end
+  end
+  local runs, period = runs_of(window), window.period
+  local order, length = order_of_ends(runs), #runs
+  local function place(number)
+    return order and order[number] or 3 * number - 2
+  end
+  local occupied, s, e = 0, 1, 1  -- s: the next run to start, e: the number of the next to end
+  while s <= length and runs[s] <= start do
+    occupied = occupied + runs[s + 2]
+    s = s + 3
+  end
+  local ending = place(e)
+  while ending and ending <= length and runs[ending + 1] + period <= start do
+    occupied = occupied - runs[ending + 2]
+    e = e + 1
+    ending = place(e)
+  end
   local fit, peak = nil, 0
   if occupied <= room then
     fit, peak = start, occupied
   end
-  local s, e = 1, 1
-  while e <= #ends do  -- every start has its end behind it
-    local instant = ends[e].instant
-    if starts[s] and starts[s].instant < instant then
-      instant = starts[s].instant
+  -- After the last start it only falls.
+  while not fit or s <= length do
+    local instant = runs[ending + 1] + period
+    if s <= length and runs[s] < instant then
+      instant = runs[s]
     end
-    if fit and instant >= fit + span then
+    if fit and instant >= fit + guard + period then
       break
     end
-    while ends[e] and ends[e].instant == instant do
-      occupied = occupied + ends[e].difference
+    while ending <= length and runs[ending + 1] + period == instant do
+      occupied = occupied - runs[ending + 2]
       e = e + 1
+      ending = place(e)
+      if not ending then
+        ending = length + 1
+      end
     end
-    while starts[s] and starts[s].instant == instant do
-      occupied = occupied + starts[s].difference
-      s = s + 1
+    while s <= length and runs[s] == instant do
+      occupied = occupied + runs[s + 2]
+      s = s + 3
     end
     if occupied > room then
       fit = nil
@@ -246,38 +427,12 @@ end
 
 -- The ask ---------------------------------------------------------------------------------------
 
-local windows = {}
-for i = 3, #KEYS do
-  windows[i - 2] = load(KEYS[i])
-end
+call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now - idle)
+greet(now)
+local active = call('ZCARD', KEYS[2])
 
-for _ = 1, take() do
-  give_back(windows[take()], take(), take(), take(), take())
-end
-
-for _ = 1, take() do
-  local window, ago, till, units = windows[take()], take(), take(), take()
-  if now - till + window.period > now then
-    book(window, now - ago, now - till, units)
-  end
-end
-
-local hold = tonumber(redis.call('GET', KEYS[1]) or 0)
-if hold <= now then
-  hold = 0
-end
-
-local grants, refusal = {}, {}
+local grants, refused_at, refused_by = {}, 0, 0
 local start, pressing = math.max(now, hold), 0
-local asks = argument < #ARGV
-local active = 1
-
-if asks then
-  redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', whole(now - idle))
-  redis.call('ZADD', KEYS[2], 'GT', whole(now), lane)
-  active = redis.call('ZCARD', KEYS[2])
-end
-
 local part_of_now, part_of_horizon = {}, {}
 for i, window in ipairs(windows) do
   part_of_horizon[i] = math.ceil(window.ahead / active)
@@ -306,7 +461,7 @@ local function book_some(wanted, drawn, costs)
   local rooms = agree(drawn, costs)
   local wait = start - now
   if max_wait >= 0 and wait > max_wait then
-    refusal = {start, pressing}
+    refused_at, refused_by = start, pressing
     return 0
   end
   local count = wanted
@@ -359,23 +514,11 @@ end
 
 book_all()
 
-if asks then
-  local seen = grants[#grants] or now
-  if seen > now then
-    redis.call('ZADD', KEYS[2], 'GT', whole(seen), lane)
-  end
-  local life = math.ceil((seen - now + idle) / 1000)
-  if redis.call('PTTL', KEYS[2]) < life then
-    redis.call('PEXPIRE', KEYS[2], whole(life))
-  end
+if #grants > 0 and grants[#grants] > now then
+  greet(grants[#grants])
 end
-
-local generations, totals = {}, {}
-for i, window in ipairs(windows) do
-  if window.changed then
-    store(window)
-  end
-  generations[i], totals[i] = window.generation, window.total
+local reply = finish(refused_at, refused_by)
+for i = 1, #grants do
+  reply[#reply + 1] = grants[i]
 end
-
-return {now, hold, generations, totals, grants, refusal}
+return reply

@@ -10,8 +10,9 @@ local found = 0
 for _, key in ipairs(KEYS) do
   local packed = redis.call('GET', key)
   if packed then
-    local generation, _, last_by = struct.unpack('<ddd', packed)
-    redis.call('SET', key, struct.pack('<ddd', generation, 0, last_by), 'KEEPTTL')
+    local generation, _, last_by, _, _, _, _, _, _, life = struct.unpack('<dddddddddd', packed)
+    local header = struct.pack('<dddddddddd', generation, 0, last_by, 0, 0, 0, 0, 1, 0, life)
+    redis.call('SET', key, header, 'KEEPTTL')
     found = found + 1
   end
 end

@@ -56,11 +56,12 @@ class Account:
             _take_back(windows, returned, now)
         for sent in ask.sent:
             _count(windows[sent.window], sent, now)
-        booking = _Booking(ask, windows, now, self.hold, self._active_lanes(ask, now))
+        booking = _Booking(ask, windows, now, self.hold)
         if ask.groups:
-            booking.book_all()
-            last = booking.grants[-1].at if booking.grants else now
-            self.lanes[ask.lane] = max(self.lanes.get(ask.lane, now), last)
+            tight = not booking.has_room_for(len(self.lanes) + 1)
+            booking.book_all(self._greeted(ask, now) if tight or ask.greets else 1)
+            if booking.grants and tight:
+                self.lanes[ask.lane] = max(self.lanes[ask.lane], booking.grants[-1].at)
         return Reply(
             now=now,
             hold=self.hold if self.hold > now else 0,
@@ -70,10 +71,11 @@ class Account:
             refusal=booking.refusal,
         )
 
-    def _active_lanes(self, ask: Ask, now: int) -> int:
-        """How many share what is free: who asked lately or holds a reservation, and the asker."""
+    def _greeted(self, ask: Ask, now: int) -> int:
+        """Note that a lane asks; how many share what is free, for they did or have reservations."""
         self.lanes = {lane: seen for lane, seen in self.lanes.items() if seen > now - ask.idle}
-        return len(self.lanes.keys() | {ask.lane})
+        self.lanes[ask.lane] = max(self.lanes.get(ask.lane, now), now)
+        return len(self.lanes)
 
 
 def _take_back(windows: list[Window], returned: GiveBack, now: int) -> None:
@@ -97,19 +99,32 @@ class _Booking:
     line. But its first request is always served: no reply is empty-handed.
     """
 
-    def __init__(self, ask: Ask, windows: list[Window], now: int, hold: int, active: int) -> None:
+    def __init__(self, ask: Ask, windows: list[Window], now: int, hold: int) -> None:
         self.ask = ask
         self.windows = windows
         self.now = now
-        self.active = active
+        self.active = 1
         self.start = max(now, hold)
         self.grants: list[Grant] = []
         self.refusal: Refusal | None = None
         self._pressing: int | None = None  # the window that moved the start last; None: a hold
         self._part_of_now: dict[int, int] = {}
-        self._part_of_horizon = {i: -(-units // active) for i, units in enumerate(ask.ahead)}
+        self._part_of_horizon: dict[int, int] = {}
 
-    def book_all(self) -> None:
+    def has_room_for(self, lanes: int) -> bool:
+        """Whether so many such asks would fit now: then nobody need know how many there are."""
+        if self.start > self.now or any(group.after for group in self.ask.groups):
+            return False
+        return all(
+            window.total + lanes * sum(group.requests * group.costs[i] for group in self.ask.groups)
+            <= limit.count
+            for i, (window, limit) in enumerate(zip(self.windows, self.ask.limits, strict=True))
+        )
+
+    def book_all(self, active: int) -> None:
+        """Book as much as one of so many active lanes may have."""
+        self.active = active
+        self._part_of_horizon = {i: -(-units // active) for i, units in enumerate(self.ask.ahead)}
         for group in self.ask.groups:
             self.start = max(self.start, self.now + group.after)
             left = group.requests

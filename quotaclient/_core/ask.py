@@ -83,6 +83,8 @@ class Ask:
     """What a lane asks of a store: permits for all that wait in it, in their order.
 
     `max_wait` is None for "however long". An ask without groups only looks (and gives back).
+    `greets`: that this lane is here is to be noted; where that was done lately and there is room
+    for many, it need not be.
     """
 
     key: str
@@ -93,6 +95,7 @@ class Ask:
     max_wait: int | None = None
     returns: tuple[GiveBack, ...] = ()
     sent: tuple[Sent, ...] = ()
+    greets: bool = True
 
     @property
     def horizon(self) -> int:

@@ -108,6 +108,7 @@ class Lane:
         self._asked: tuple[Group, ...] = ()  # what was asked for last
         self._wanted = 0  # the requests in it that wait
         self._resume_at = 0  # not to ask before: the last answer had nothing for anybody
+        self._greets_at = 0  # when the store is to note again that this lane is there
         self._held = 0
         self._refusals = 0  # in a row
         self._memory = NOTHING
@@ -274,7 +275,7 @@ class Lane:
         if answer.source == "store":
             self._guard.took(answer.trip)
         if answer.permits and answer.permits[0].expires < answer.permits[0].at:
-            self._guard.widen()
+            self._guard.came_late()
         self.hold(answer.hold)
         short = len(answer.permits) < self._wanted
         self._plenty = bool(answer.permits) and not short and answer.permits[-1].at <= now
@@ -482,6 +483,9 @@ class Lane:
                 (group,) = self._asked
                 self._asked = (group._replace(requests=group.requests + ahead),)
         self._asking = True
+        greets = bool(waiters) and now >= self._greets_at
+        if greets:
+            self._greets_at = now + self._terms.idle // 4
         if self._terms.guard != self._guard.value:
             self._terms = replace(self._terms, guard=self._guard.value)
         return replace(
@@ -489,6 +493,7 @@ class Lane:
             groups=self._asked,
             max_wait=None if patience is None else max(patience, 0),
             returns=returns,
+            greets=greets,
         )
 
     def _ahead(self, now: int) -> int:

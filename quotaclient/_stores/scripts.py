@@ -73,6 +73,7 @@ def reserve_args(ask: Ask, now: int | None = None) -> list[str | int]:
         -1 if ask.max_wait is None else ask.max_wait,
         ask.horizon,
         ask.idle,
+        int(ask.greets),
         *_flat((limit.count, limit.period_us, ahead) for limit, ahead in windows),
         len(returns),
         *_flat(returns),
@@ -88,23 +89,23 @@ def _flat(rows: Any) -> Iterator[int]:
 
 def parse_reply(ask: Ask, answer: Any) -> Reply:
     """The reply that reserve.lua gave to this ask; ValueError or TypeError for anything else."""
-    now, hold, generations, used, grants, refusal = answer
-    numbers = [now, hold, *generations, *used, *grants, *refusal]
     windows = len(ask.limits)
-    if not all(type(number) is int for number in numbers):
+    now, hold, refused_at, refused_by, *rest = answer
+    if not all(type(number) is int for number in answer):
         raise TypeError("not a number")
-    if not len(generations) == len(used) == windows or len(refusal) not in (0, 2):
+    records, grants = rest[: 2 * windows], rest[2 * windows :]
+    if len(records) != 2 * windows:
         raise ValueError("not a value per window")
-    if refusal and not 0 <= refusal[1] <= windows:
+    if not 0 <= refused_by <= windows:
         raise ValueError("no such window")
     pairs = zip(grants[::2], grants[1::2], strict=True)
     return Reply(
         now=now,
         hold=hold,
-        generations=tuple(generations),
-        used=tuple(used),
+        generations=tuple(records[::2]),
+        used=tuple(records[1::2]),
         grants=tuple(_with_costs(ask, pairs)),
-        refusal=Refusal(refusal[0], refusal[1] - 1 if refusal[1] else None) if refusal else None,
+        refusal=Refusal(refused_at, refused_by - 1 if refused_by else None) if refused_at else None,
     )
 
 

@@ -86,13 +86,23 @@ def test_equal_runs_are_one() -> None:
     assert window.runs == [Run(3, 3, 1), Run(5, 5, 2), Run(5, 7, 1)]
 
 
-def test_beyond_the_exact_runs_the_nearest_are_joined() -> None:
+def test_beyond_the_exact_runs_neighbours_are_joined() -> None:
     """The record stays at its size; what is joined counts from its earliest to its latest."""
     window = filled([(i * 100, i * 100, 1) for i in range(MAX_RUNS)], period=10**6)
-    window.book(5_001, 5_003, 2, now=1)
     assert len(window.runs) == MAX_RUNS
-    assert window.runs[50] == Run(5_000, 5_003, 3)
+    window.book(12_703, 12_705, 2, now=1)
+    assert len(window.runs) == MAX_RUNS // 2 + 1
+    assert window.runs[0] == Run(0, 100, 2)
+    assert window.runs[-2:] == [Run(12_600, 12_700, 2), Run(12_703, 12_705, 2)]
     assert window.total == MAX_RUNS + 2
+
+
+def test_what_lies_far_apart_is_not_joined() -> None:
+    """Of a third at least, the nearest, two and two are made one; the others stay as they are."""
+    near = [(i, i, 1) for i in range(MAX_RUNS // 2)]
+    far = [(i * 1_000, i * 1_000, 1) for i in range(1, MAX_RUNS // 2 + 2)]
+    window = filled(near + far, period=10**6)
+    assert [run.units for run in window.runs] == [2] * (MAX_RUNS // 4) + [1] * (len(far))
 
 
 def test_give_back_is_for_one_life() -> None:

@@ -132,6 +132,7 @@ class Law(RuleBasedStateMachine):
             groups=tuple(data.draw(groups)),
             max_wait=data.draw(st.none() | st.integers(0, 300 * SECOND)),
             returns=tuple(self.drawn_returns(data)),
+            greets=data.draw(st.booleans()),
         )
         reply = self.both(ask)
         for grant in reply.grants:
