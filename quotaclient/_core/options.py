@@ -112,7 +112,8 @@ def checked_cost(value: object, limits: tuple[Limit, ...]) -> tuple[int, ...]:
         known = {limit.name for limit in limits}
         if not known.issuperset(named):
             names = " and ".join(sorted(known))
-            raise wrong("cost", named, f"about the windows there are ({names})", "cost=1")
+            wanted = f"about the windows that it draws on ({names}; a route's where it matches)"
+            raise wrong("cost", named, wanted, "cost=1")
         costs = tuple(_checked_units(named.get(limit.name, 0)) for limit in limits)
     else:
         costs = (_checked_units(value),) * len(limits)
