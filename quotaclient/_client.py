@@ -12,7 +12,7 @@ import tenacity
 from quotaclient._core.options import OnOutage, checked_key_or_function
 from quotaclient._quota import BaseAsyncQuota, BaseQuota
 from quotaclient._retry import checked_retry
-from quotaclient._settings import Limits, Parameters
+from quotaclient._settings import Limits, Parameters, Routes, Settings
 from quotaclient._stores.redis import RedisParameter
 from quotaclient._transport import AsyncTransport, SyncTransport, origin_of
 from quotaclient.errors import QuotaExceeded, StoreUnavailable
@@ -54,13 +54,16 @@ class QuotaTransport(SyncTransport[httpx.Request, httpx.Response], httpx.BaseTra
         transport: httpx.BaseTransport | None = None,
         *,
         limit: Limits,
+        routes: Routes = None,
         key: Key = None,
         retry: Retry = 2,
         **parameters: Unpack[Parameters],
     ) -> None:
         policy = checked_retry(retry)
         checked_key_or_function(key)
-        self.quota = Quota(key if isinstance(key, str) else None, limit, **parameters)
+        self.quota = Quota._of(
+            Settings(key if isinstance(key, str) else None, limit, routes, **parameters)
+        )
         inner = transport if transport is not None else httpx.HTTPTransport()
         self._set_up(inner, self.quota, policy, key, _anywhere)
 
@@ -89,13 +92,16 @@ class AsyncQuotaTransport(AsyncTransport[httpx.Request, httpx.Response], httpx.A
         transport: httpx.AsyncBaseTransport | None = None,
         *,
         limit: Limits,
+        routes: Routes = None,
         key: Key = None,
         retry: Retry = 2,
         **parameters: Unpack[Parameters],
     ) -> None:
         policy = checked_retry(retry)
         checked_key_or_function(key)
-        self.quota = AsyncQuota(key if isinstance(key, str) else None, limit, **parameters)
+        self.quota = AsyncQuota._of(
+            Settings(key if isinstance(key, str) else None, limit, routes, **parameters)
+        )
         inner = transport if transport is not None else httpx.AsyncHTTPTransport()
         self._set_up(inner, self.quota, policy, key, _anywhere)
 
@@ -147,6 +153,10 @@ class QuotaClient(httpx.Client):
         As in httpx. Requests to another origin do not draw on the quota.
     limit
         "100/min", "10/s; 1000/h", `100 / minute`, a `Limit` or several. Raises InvalidLimit.
+    routes
+        {"GET /search/*": "30/min"}: limits that come on top for the requests that match. The
+        method may be left out, the path is compared as it is sent, with that of base_url and
+        without the query, and * is any text. Of several that match all count.
     key
         What names the quota: clients with the same key share it. A text, or a function from the
         request to a text (a tenant). By default the origin of base_url, or of each request.
@@ -181,6 +191,7 @@ class QuotaClient(httpx.Client):
         base_url: httpx.URL | str = "",
         *,
         limit: Limits,
+        routes: Routes = None,
         key: Key = None,
         redis: RedisParameter = None,
         replicas: int | None = None,
@@ -194,15 +205,18 @@ class QuotaClient(httpx.Client):
         policy = checked_retry(retry)
         checked_key_or_function(key)
         origin = _origin(httpx.URL(base_url))
-        self.quota = Quota(
-            key if isinstance(key, str) else origin,
-            limit,
-            redis=redis,
-            replicas=replicas,
-            on_outage=on_outage,
-            max_wait=max_wait,
-            guard=guard,
-            prefix=prefix,
+        self.quota = Quota._of(
+            Settings(
+                key if isinstance(key, str) else origin,
+                limit,
+                routes,
+                redis=redis,
+                replicas=replicas,
+                on_outage=on_outage,
+                max_wait=max_wait,
+                guard=guard,
+                prefix=prefix,
+            )
         )
         super().__init__(base_url=base_url, **httpx_client_arguments)
         # httpx builds its transports, for mounts= and proxies would go past a transport= of ours.
@@ -240,6 +254,7 @@ class AsyncQuotaClient(httpx.AsyncClient):
         base_url: httpx.URL | str = "",
         *,
         limit: Limits,
+        routes: Routes = None,
         key: Key = None,
         redis: RedisParameter = None,
         replicas: int | None = None,
@@ -253,15 +268,18 @@ class AsyncQuotaClient(httpx.AsyncClient):
         policy = checked_retry(retry)
         checked_key_or_function(key)
         origin = _origin(httpx.URL(base_url))
-        self.quota = AsyncQuota(
-            key if isinstance(key, str) else origin,
-            limit,
-            redis=redis,
-            replicas=replicas,
-            on_outage=on_outage,
-            max_wait=max_wait,
-            guard=guard,
-            prefix=prefix,
+        self.quota = AsyncQuota._of(
+            Settings(
+                key if isinstance(key, str) else origin,
+                limit,
+                routes,
+                redis=redis,
+                replicas=replicas,
+                on_outage=on_outage,
+                max_wait=max_wait,
+                guard=guard,
+                prefix=prefix,
+            )
         )
         super().__init__(base_url=base_url, **httpx_client_arguments)
         # httpx builds its transports, for mounts= and proxies would go past a transport= of ours.

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from quotaclient._core.ask import SECOND, Permit
+from quotaclient._core.limits import Limit
 from quotaclient._core.options import RequestOptions
 from quotaclient._decision import Booking, Decision
 from quotaclient._lanes import AsyncLane, SyncLane
@@ -46,6 +47,7 @@ class Course:
     """One request's way through the transport. Times are whole microseconds."""
 
     key: str
+    limits: tuple[Limit, ...]
     options: RequestOptions
     attempts: Attempts
     waited: int = 0

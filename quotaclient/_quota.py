@@ -34,7 +34,17 @@ class _Quota:
     _all: ClassVar[WeakSet[_Quota]] = WeakSet()
 
     def __init__(self, key: str | None, limit: Limits, **parameters: Unpack[Parameters]) -> None:
-        self._settings = Settings(key, limit, **parameters)
+        self._set_up(Settings(key, limit, **parameters))
+
+    @classmethod
+    def _of(cls, settings: Settings) -> Self:
+        """The quota of a client, which has routes besides."""
+        quota = cls.__new__(cls)
+        quota._set_up(settings)
+        return quota
+
+    def _set_up(self, settings: Settings) -> None:
+        self._settings = settings
         self.degraded = 0
         self._closed = False
         self._start_afresh()
@@ -89,15 +99,16 @@ class _Quota:
         if answer.outage is not None:
             raise type(self)._unavailable(answer.outage)
         return Usage(
-            remaining=min(answer.left),
-            used=dict(zip(self.limits, answer.used, strict=True)),
+            remaining=min(answer.left[: len(self.limits)]),
+            used=dict(zip(self._settings.all_limits, answer.used, strict=True)),
             hold=(answer.hold - clock()) / SECOND if answer.hold else None,
             source=answer.source,
         )
 
     def _look(self, key: str | None) -> Ask:
         """An ask that only looks: for a user who wants to know, not for a lane."""
-        return Ask(hashed(self._settings.key_or(key)), self.limits, "", 0)
+        settings = self._settings
+        return Ask(hashed(settings.key_or(key)), settings.all_limits, "", 0)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -152,7 +163,7 @@ class BaseQuota(_Quota):
         costs = checked_cost(cost, self.limits)
         deadline = self._settings.deadline(max_wait, since)
         key = self._settings.key_or(key)
-        shell, permit = self._draw(key, costs, deadline, checked_priority(priority))
+        shell, permit = self._draw(key, self.limits, costs, deadline, checked_priority(priority))
         return self._decision(shell, permit, since)
 
     def try_acquire(self, cost: Cost = 1, *, key: str | None = None) -> Decision | None:
@@ -180,7 +191,7 @@ class BaseQuota(_Quota):
         self._check_open()
         key = self._settings.key_or(key)
         self._lanes.forget_refusals(key)
-        self._store.reset(hashed(key), self.limits)
+        self._store.reset(hashed(key), self._settings.all_limits)
 
     def close(self) -> None:
         """Give back what is reserved and close the connections. Windows outlive this."""
@@ -194,13 +205,14 @@ class BaseQuota(_Quota):
     def _draw(
         self,
         key: str,
+        limits: tuple[Limit, ...],
         costs: tuple[int, ...],
         deadline: int | None,
         priority: int,
         in_front: bool = False,
     ) -> tuple[SyncLane, Permit]:
         self._check_open()
-        shell = self._lanes.of(key, self.limits, costs)
+        shell = self._lanes.of(key, limits, costs)
         outcome = shell.acquire(costs, deadline, priority, in_front=in_front)
         return shell, self._permit(shell.lane, key, outcome)
 
@@ -282,7 +294,9 @@ class BaseAsyncQuota(_Quota):
         costs = checked_cost(cost, self.limits)
         deadline = self._settings.deadline(max_wait, since)
         key = self._settings.key_or(key)
-        shell, permit = await self._draw(key, costs, deadline, checked_priority(priority))
+        shell, permit = await self._draw(
+            key, self.limits, costs, deadline, checked_priority(priority)
+        )
         return self._decision(shell, permit, since)
 
     async def try_acquire(self, cost: Cost = 1, *, key: str | None = None) -> Decision | None:
@@ -311,7 +325,7 @@ class BaseAsyncQuota(_Quota):
         self._check_open()
         key = self._settings.key_or(key)
         self._here.lanes.forget_refusals(key)
-        done = self._here.store.reset(hashed(key), self.limits)
+        done = self._here.store.reset(hashed(key), self._settings.all_limits)
         if done is not None:
             await done
 
@@ -325,12 +339,13 @@ class BaseAsyncQuota(_Quota):
     async def _draw(
         self,
         key: str,
+        limits: tuple[Limit, ...],
         costs: tuple[int, ...],
         deadline: int | None,
         priority: int,
         in_front: bool = False,
     ) -> tuple[AsyncLane, Permit]:
         self._check_open()
-        shell = self._here.lanes.of(key, self.limits, costs)
+        shell = self._here.lanes.of(key, limits, costs)
         outcome = await shell.acquire(costs, deadline, priority, in_front=in_front)
         return shell, self._permit(shell.lane, key, outcome)

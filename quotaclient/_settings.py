@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypedDict
 
 from quotaclient._core.ask import SECOND
@@ -18,10 +18,12 @@ from quotaclient._core.options import (
     checked_replicas,
     wrong,
 )
+from quotaclient._core.routes import limits_on, routes_of
 from quotaclient._stores.redis import Connections, RedisParameter
 from quotaclient._stores.replica import Fallback
 
 Limits = str | Limit | Iterable[Limit]
+Routes = Mapping[str, Limits] | None
 
 
 class Parameters(TypedDict, total=False):
@@ -36,12 +38,14 @@ class Parameters(TypedDict, total=False):
 
 
 class Settings:
-    """The parameters of a quota, checked."""
+    """The parameters of a quota, checked. `routes` are those of a client: by position only."""
 
     def __init__(
         self,
         key: str | None,
         limit: Limits,
+        routes: Routes = None,
+        /,
         *,
         redis: object = None,
         replicas: int | None = None,
@@ -52,15 +56,22 @@ class Settings:
     ) -> None:
         self.key = None if key is None else checked_key(key)
         self.limits = limits_of(limit)
+        self.routes = routes_of(routes)
+        of_routes = (limit for route in self.routes for limit in route.limits)
+        self.all_limits = (*self.limits, *of_routes)
         self.connections = None if redis is None else Connections(redis)
         self.replicas = checked_replicas(replicas)
         self.on_outage: OnOutage = checked_on_outage(on_outage)
         self.max_wait = checked_max_wait(max_wait)
-        self.guard = checked_guard(guard, self.limits)
+        self.guard = checked_guard(guard, self.all_limits)
         self.prefix = checked_prefix(prefix)
 
     def fallback(self, server: str) -> Fallback:
         return Fallback(server, self.prefix, self.replicas, self.on_outage)
+
+    def limits_for(self, method: str, target: bytes) -> tuple[Limit, ...]:
+        """All limits that a request obeys: ours, then those of its routes."""
+        return (*self.limits, *limits_on(self.routes, method, target))
 
     def key_or(self, key: str | None) -> str:
         if key is not None:

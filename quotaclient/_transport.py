@@ -63,12 +63,15 @@ class _Transport(Generic[Request, Response, AnyQuota]):
         if ours is not None and origin != ours:
             return None
         settings = self._quota._settings
+        limits = settings.limits
+        if settings.routes:
+            limits = settings.limits_for(request.method, request.url.raw_path)
         given = request.extensions.get("quota", {})
-        options = RequestOptions.read(given, settings.limits, settings.max_wait)
+        options = RequestOptions.read(given, limits, settings.max_wait)
         key = options.key
         if key is None and self._key_of is not None:
             key = checked_key(self._key_of(request))
-        return Course(key or self._fixed_key or origin, options, Attempts(self._retry))
+        return Course(key or self._fixed_key or origin, limits, options, Attempts(self._retry))
 
     def _verdict(self, request: Any, response: Any, course: Course) -> Deliver | Resend:
         """What the answer leads to."""
@@ -134,7 +137,12 @@ class SyncTransport(_Transport[Request, Response, BaseQuota]):
             since = clock()
             deadline = course.deadline(since)
             lane, permit = self._quota._draw(
-                course.key, course.options.costs, deadline, course.options.priority, in_front
+                course.key,
+                course.limits,
+                course.options.costs,
+                deadline,
+                course.options.priority,
+                in_front,
             )
             course.waited += clock() - since
             departure = Departure(lane, permit, course, request, deadline, raised)
@@ -196,7 +204,12 @@ class AsyncTransport(_Transport[Request, Response, BaseAsyncQuota]):
             since = clock()
             deadline = course.deadline(since)
             lane, permit = await self._quota._draw(
-                course.key, course.options.costs, deadline, course.options.priority, in_front
+                course.key,
+                course.limits,
+                course.options.costs,
+                deadline,
+                course.options.priority,
+                in_front,
             )
             course.waited += clock() - since
             departure = AsyncDeparture(lane, permit, course, request, deadline, raised)

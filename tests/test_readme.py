@@ -225,18 +225,25 @@ def test_commands_exist() -> None:
 
 
 def test_redis_holds_what_is_said(redis_server: RedisServer) -> None:
-    """Three kinds of keys, hashed and expiring."""
+    """Four kinds of keys, hashed and expiring."""
     refusal = Answer(429, (("retry-after", "30"),))
     with (
         ScriptedUpstream(lambda _: refusal) as upstream,
-        QuotaClient(upstream.url, limit="5/min", redis=redis_server.url, max_wait=1) as client,
+        QuotaClient(
+            upstream.url,
+            limit="5/min",
+            routes={"/": "5/min"},
+            redis=redis_server.url,
+            max_wait=1,
+        ) as client,
     ):
         assert client.get("/").extensions["quota"].hold == 30.0
-    drawn = set(re.findall(r"^    quota:\{hash of the key\}:(\S+)", README, re.MULTILINE))
-    assert len(drawn) == 3
+    drawn = set(re.findall(r"^    quota:\{hash of the key\}:(.+?)  ", README, re.MULTILINE))
+    assert len(drawn) == 4
     with redis.Redis.from_url(redis_server.url) as connection:
         keys = [key.decode() for key in connection.scan_iter()]
-        assert {re.sub(r"^quota:\{[0-9a-f]{32}\}:", "", key) for key in keys} == drawn
+        bare = {re.sub(r"^quota:\{[0-9a-f]{32}\}:", "", key) for key in keys}
+        assert {re.sub(r"^[0-9a-f]{16}:", "<hash of the route>:", key) for key in bare} == drawn
         assert all(connection.pttl(key) > 0 for key in keys)
 
 

@@ -7,6 +7,7 @@ for step: a change here is a change there. Times are whole microseconds; nothing
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
 from quotaclient._core.ask import Ask, GiveBack, Grant, Group, Refusal, Reply, Sent
 from quotaclient._core.limits import Limit
@@ -17,9 +18,15 @@ def window_name(limit: Limit) -> str:
     """What names a limit's record under its key.
 
     The count is no part of it: when a deploy raises a limit from 100 to 200 the record stays, for
-    else 300 would pass. Each ask brings its own count.
+    else 300 would pass. Each ask brings its own count. A route is hashed, for paths may tell what
+    is nobody's business.
     """
-    return f"{limit.name}:{limit.kind}:{limit.period_us}"
+    name = f"{limit.name}:{limit.kind}:{limit.period_us}"
+    if not limit.route:
+        return name
+    return (
+        f"{blake2b(limit.route.encode('utf-8', 'surrogatepass'), digest_size=8).hexdigest()}:{name}"
+    )
 
 
 @dataclass(slots=True)

@@ -82,24 +82,34 @@ class Limit:
     `period`: seconds, 0.001 to 366 days, or a unit such as `minute`; kept to the whole microsecond.
     `name`: what is counted; a letter, then up to 63 letters, digits, "_" or "-".
     `kind`: "sliding", which holds for every stretch of `period` seconds, wherever it begins.
+    `route`: whose limit it is, "" for the client's own; `routes=` fills it in.
 
-    Raises InvalidLimit for anything else. `Limit.parse(str(limit))` gives back an equal limit.
+    Raises InvalidLimit for anything else. `Limit.parse(str(limit))` gives back an equal limit, if
+    it is no route's.
     """
 
     count: int
     period: float
     name: str
     kind: Kind
+    route: str
 
     # By hand, because a unit is taken for `period` and seconds are kept: each has its own type.
     def __init__(
-        self, count: int, period: float | Unit, *, name: str = "requests", kind: Kind = "sliding"
+        self,
+        count: int,
+        period: float | Unit,
+        *,
+        name: str = "requests",
+        kind: Kind = "sliding",
+        route: str = "",
     ) -> None:
         seconds = period.seconds if isinstance(period, Unit) else period
         object.__setattr__(self, "count", _checked_count(count))
         object.__setattr__(self, "period", _checked_period(seconds))
         object.__setattr__(self, "name", _checked_name(name))
         object.__setattr__(self, "kind", _checked_kind(kind))
+        object.__setattr__(self, "route", _checked_route(route))
 
     @property
     def period_us(self) -> int:
@@ -108,7 +118,8 @@ class Limit:
 
     def __str__(self) -> str:
         amount = str(self.count) if self.name == "requests" else f"{self.count} {self.name}"
-        return f"{amount}/{_period_text(self.period_us)}"
+        text = f"{amount}/{_period_text(self.period_us)}"
+        return f"{text} on {self.route}" if self.route else text
 
     @classmethod
     def parse(cls, text: str) -> tuple[Limit, ...]:
@@ -168,10 +179,10 @@ def _parse_one(text: str) -> Limit:
 
 
 def _distinct(limits: Iterable[Limit]) -> tuple[Limit, ...]:
-    """`limits` as a tuple, if each has a window of its own: that is its name, kind and period."""
-    windows: dict[tuple[str, Kind, int], Limit] = {}
+    """`limits` as a tuple, if each has a window of its own: its route, name, kind and period."""
+    windows: dict[tuple[str, str, Kind, int], Limit] = {}
     for limit in limits:
-        window = (limit.name, limit.kind, limit.period_us)
+        window = (limit.route, limit.name, limit.kind, limit.period_us)
         if window in windows:
             raise InvalidLimit(
                 f'"{windows[window]}" and "{limit}" are limits on one window: keep the smaller, or'
@@ -220,6 +231,15 @@ def _checked_kind(value: object) -> Kind:
     if value != "sliding":
         raise InvalidLimit(f'the kind must be "sliding", not {_shown(value)}; leave it out')
     return "sliding"
+
+
+def _checked_route(value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidLimit(
+            f"the route must be text, not {_shown(value)}; leave it out: a client fills it in,"
+            ' for example from routes={"GET /search/*": "30/min"}'
+        )
+    return value
 
 
 def _checked_text(value: object) -> str:

@@ -143,7 +143,10 @@ def _named(value: Mapping[object, object], names: set[str]) -> dict[object, obje
     """A mapping of costs, if it names only windows that there are."""
     named = dict(value)
     if not names.issuperset(named):
-        raise wrong("cost", named, f"about the windows there are ({_listed(names)})", "cost=1")
+        wanted = (
+            f"about the windows that it draws on ({_listed(names)}; a route's where it matches)"
+        )
+        raise wrong("cost", named, wanted, "cost=1")
     return named
 
 

@@ -315,7 +315,7 @@ def test_value() -> None:
     assert limit != replace(limit, count=200) == Limit(200, 60, name="tokens")
     assert {limit, copy.copy(limit), copy.deepcopy(limit)} == {limit}
     assert pickle.loads(pickle.dumps(limit)) == limit
-    assert repr(limit) == "Limit(count=100, period=60.0, name='tokens', kind='sliding')"
+    assert repr(limit) == "Limit(count=100, period=60.0, name='tokens', kind='sliding', route='')"
     with pytest.raises(FrozenInstanceError):
         limit.count = 5  # type: ignore[misc]
     with pytest.raises(InvalidLimit):

@@ -46,6 +46,15 @@ WRONG: dict[str, list[Any]] = {
     "redis": ["", "http://localhost", "localhost:6379", 5, True, NAN, b"redis://h", [], object()],
 }  # fmt: skip
 CASES = [(name, value) for name, values in WRONG.items() for value in values]
+HTTP = [kind for kind in MAKERS if not kind.endswith("Quota")]
+ROUTES: list[Any] = [
+    "", "GET /search/*", "30/min", 5, 0, True, NAN, b"/a", [], ["/a"], [("/a", "1/min")], {"/a"},
+    object(), HUGE, LONGER, {"": "1/min"}, {"a": "1/min"}, {"get /a": "1/min"}, {5: "1/min"},
+    {None: "1/min"}, {b"/a": "1/min"}, {"GET  /a": "1/min"}, {"GET": "1/min"}, {"/a?b": "1/min"},
+    {"/{id}": "1/min"}, {"/é": "1/min"}, {"\ud800": "1/min"}, {LONGER: "1/min"}, {"/a": ""},
+    {"/a": "0/min"}, {"/a": 5}, {"/a": None}, {"/a": NAN}, {"/a": []}, {"/a": {"/b": "1/min"}},
+    {"/a": "1/min; 2/min"}, {"/a": LONGER}, {"x" * 100_000: "1/min"},
+]  # fmt: skip
 RETRIES: list[Any] = [-1, 1.0, NAN, INF, True, "2", None, [], tenacity.Retrying, -HUGE, -LONGER]
 
 
@@ -78,7 +87,17 @@ def test_a_parameter_that_cannot_be(kind: str, name: str, value: Any) -> None:
         assert repr(value) in message
 
 
-@pytest.mark.parametrize("kind", [kind for kind in MAKERS if not kind.endswith("Quota")])
+@pytest.mark.parametrize("kind", HTTP)
+@pytest.mark.parametrize("value", ROUTES, ids=range(len(ROUTES)))
+def test_routes_that_cannot_be(kind: str, value: Any) -> None:
+    """No mapping, no route or no limit: a ValueError that shows the culprit and what would do."""
+    message = complaint(kind, "routes", value)
+    assert any(hint in message for hint in ("for example", "such as", "keep the smaller")), message
+    assert "routes=" in message
+    assert len(message) < 1000
+
+
+@pytest.mark.parametrize("kind", HTTP)
 @pytest.mark.parametrize("value", RETRIES, ids=range(len(RETRIES)))
 def test_a_retry_that_cannot_be(kind: str, value: Any) -> None:
     """Neither a number of resends nor a tenacity object: a ValueError that shows what would do."""
@@ -109,6 +128,7 @@ ARGUMENTS: list[tuple[str, Any]] = [
         ("max_wait", "1"), ("max_wait", HUGE), ("max_wait", LONGER),
         ("priority", 1.0), ("priority", NAN), ("priority", True), ("priority", "1"),
         ("priority", None), ("key", ""), ("key", 5), ("key", b"k"), ("key", True),
+        ("key", ["k"]), ("key", "k" * 65_537),
 ]  # fmt: skip
 
 
@@ -133,7 +153,11 @@ def test_any_whole_number_is_a_priority(colour: Colour, key: str, priority: int)
     assert colour.quota(key, "5/min").acquire(priority=priority).remaining == 4
 
 
-@pytest.mark.parametrize("name", ["lone \ud800 surrogate", "naïve – 日本", "a\nb\x00c", "{x}:*"])
+@pytest.mark.parametrize(
+    "name",
+    ["lone \ud800 surrogate", "naïve – 日本", "a\nb\x00c", "{x}:*", "x" * 65_000],
+    ids=["surrogate", "unicode", "control", "glob", "long"],
+)
 def test_any_text_is_a_key(colour: Colour, key: str, redis: str | None, name: str) -> None:
     """Whatever a tenant is called, its name is a key."""
     quota = colour.quota(f"{key}{name}", "2/min", redis=redis)

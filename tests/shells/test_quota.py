@@ -385,7 +385,9 @@ def test_a_function_names_the_key(colour: Colour, redis: str | None, key: str) -
     assert client.quota.used(key=f"{key}-c") == 1
 
 
-@pytest.mark.parametrize("value", ["", 7, None, b"bytes"])
+@pytest.mark.parametrize(
+    "value", ["", 7, None, True, b"bytes", ["key"], "k" * 65_537], ids=lambda value: repr(value)[:9]
+)
 def test_what_a_key_function_returns_is_checked(colour: Colour, value: Any) -> None:
     """A key function that returns no name is a ValueError, and nothing is sent."""
     inner = Recording()
@@ -418,10 +420,22 @@ def test_per_request_options(colour: Colour, redis: str | None, key: str) -> Non
         {"cost": 6},
         {"cost": {"tokens": 1}},
         {"cost": 1.5},
+        {"cost": True},
+        {"cost": "1"},
+        {"cost": None},
+        {"cost": float("nan")},
+        {"cost": {"requests": float("nan")}},
         {"max_wait": -1},
         {"max_wait": float("nan")},
         {"priority": 0.5},
+        {"priority": True},
+        {"priority": "1"},
+        {"priority": None},
+        {"priority": float("nan")},
         {"key": ""},
+        {"key": None},
+        {"key": b"key"},
+        {"key": "k" * 65_537},
         {"key": 7},
         {7: 7},
         5,
@@ -429,7 +443,7 @@ def test_per_request_options(colour: Colour, redis: str | None, key: str) -> Non
         "cost",
         [("cost", 1)],
     ],
-    ids=repr,
+    ids=lambda options: repr(options)[:40],
 )
 def test_wrong_per_request_options_send_nothing(colour: Colour, key: str, options: Any) -> None:
     """Unknown and wrong options are ValueErrors before anything is spent or sent."""

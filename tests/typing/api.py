@@ -61,6 +61,7 @@ def limits() -> None:
     assert_type(limit.period, float)
     assert_type(limit.name, str)
     assert_type(limit.kind, Literal["sliding"])
+    assert_type(limit.route, str)
     assert_type({limit: 1}[limit], int)
 
     limit.count = 5  # type: ignore[misc]
@@ -83,6 +84,8 @@ def client() -> None:
     QuotaClient(limit=Limit.parse("10/s; 1000/h"), key=tenant, redis="redis://localhost:6379/0")
     QuotaClient(limit="1/s", key="mine", redis=redis.Redis(), replicas=12, on_outage="reject")
     QuotaClient(limit="1/s", redis=redis.asyncio.Redis(), max_wait=None, guard=0, prefix="mine")
+    QuotaClient(limit="1/s", routes={"GET /search/*": "30/min", "/export": 10 / minute})
+    QuotaClient(limit="1/s", routes={"/export": [10 / second, 100 / hour]}, key=tenant)
     QuotaClient(limit="1/s", retry=0)
     QuotaClient(limit="1/s", retry=tenacity.Retrying(stop=tenacity.stop_after_delay(30)))
     QuotaClient(limit="1/s", timeout=5.0, headers={"authorization": "…"}, http2=True)
@@ -91,6 +94,8 @@ def client() -> None:
     QuotaClient("https://api.example.com", "100/min")  # type: ignore[call-arg]
     QuotaClient(limit=100)  # type: ignore[arg-type]
     QuotaClient(limit="1/s", on_outage="ignore")  # type: ignore[arg-type]
+    QuotaClient(limit="1/s", routes={"/export": 10})  # type: ignore[dict-item]
+    QuotaClient(limit="1/s", routes=["/export"])  # type: ignore[arg-type]
     QuotaClient(limit="1/s", replicas="12")  # type: ignore[arg-type]
     QuotaClient(limit="1/s", key=lambda request: len(request.headers))  # type: ignore[arg-type, return-value]
 
@@ -117,10 +122,11 @@ async def async_client() -> None:
 def transports() -> None:
     """They go wherever httpx takes a transport."""
     inner = httpx.HTTPTransport(retries=1)
-    transport = QuotaTransport(inner, limit="100/min", key=tenant, max_wait=5.0)
+    routes = {"GET /search/*": "30/min"}
+    transport = QuotaTransport(inner, limit="100/min", routes=routes, key=tenant, max_wait=5.0)
     assert_type(transport.quota, Quota)
     httpx.Client(transport=transport, mounts={"https://": QuotaTransport(limit="1/s")})
-    other = AsyncQuotaTransport(httpx.AsyncHTTPTransport(), limit=[10 / second], retry=0)
+    other = AsyncQuotaTransport(httpx.AsyncHTTPTransport(), limit=[10 / second], routes=routes)
     assert_type(other.quota, AsyncQuota)
     httpx.AsyncClient(transport=other)
 
@@ -131,6 +137,7 @@ def transports() -> None:
 def quota() -> None:
     """Without HTTP, in threads."""
     Quota(None, "5/15min", guard=0)
+    Quota("mail", "20/min", routes={"/export": "1/s"})  # type: ignore[call-arg]
     with Quota("mail", "20/min; 100/h", redis="redis://localhost:6379/0", replicas=3) as quota:
         assert_type(quota, Quota)
         assert_type(quota.limits, tuple[Limit, ...])
