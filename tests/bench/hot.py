@@ -63,8 +63,9 @@ def sync_sender(client: httpx.Client) -> Send:
 class Timing:
     """The times of one client over those of its baseline.
 
-    `ratio`: of the medians of all requests. `quartiles`: of the ratios of single turns' medians.
-    `median`: seconds. `requests`: sent in all, also to warm up.
+    `ratio`: of the medians of a turn, the median of all turns; `quartiles`: of the same. A machine
+    that is slower for some turns is so for both. `median`: seconds, of all requests. `requests`:
+    sent in all, also to warm up.
     """
 
     ratio: float
@@ -92,9 +93,10 @@ async def take_turns(
     timings = {}
     for name in names:
         base = baselines.get(name, name)
-        low, _, high = quantiles(a / b for a, b in zip(medians[name], medians[base], strict=True))
-        mine, bare = (median(chain.from_iterable(blocks[one])) for one in (name, base))
-        timings[name] = Timing(mine / bare, (low, high), mine, (turns + 1) * block)
+        ratios = [a / b for a, b in zip(medians[name], medians[base], strict=True)]
+        low, ratio, high = quantiles(ratios)
+        middle = median(chain.from_iterable(blocks[name]))
+        timings[name] = Timing(ratio, (low, high), middle, (turns + 1) * block)
     return timings
 
 

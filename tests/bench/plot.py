@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from itertools import cycle
+from itertools import accumulate, cycle
 from typing import Any
 
 from tests.bench.measures import Run
@@ -21,15 +21,11 @@ TITLES = {"the same, by over a tenth of a period": "out of order by over a tenth
 
 
 def in_any_period(run: Run) -> tuple[list[float], list[float]]:
-    """At each arrival, in periods from the first: what arrived in the period up to it / limit."""
-    times = [arrival.at for arrival in run.report.arrivals]
-    counts: list[float] = []
-    begin = 0
-    for number, at in enumerate(times):
-        while times[begin] <= at - run.limit.period:
-            begin += 1
-        counts.append((number - begin + 1) / run.limit.count)
-    return [(at - times[0]) / run.limit.period for at in times], counts
+    """What arrived in the last period / limit, whenever that changes; time in periods."""
+    times = [arrival.at / run.limit.period for arrival in run.report.arrivals]
+    steps = sorted([(at + 1, -1) for at in times] + [(at, 1) for at in times])
+    counts = accumulate(step for _, step in steps)
+    return [at - times[0] for at, _ in steps], [count / run.limit.count for count in counts]
 
 
 def _number(text: str) -> float:
@@ -56,7 +52,8 @@ def draw(
     )
     figure.suptitle(title)
     for name, run in runs.items():
-        axes["times"].plot(*in_any_period(run), label=name, color=colours[name], linewidth=1.1)
+        line = axes["times"].plot(*in_any_period(run), label=name, color=colours[name])
+        line[0].set(linewidth=1.1, drawstyle="steps-post")
     axes["times"].axhline(1, color="black", linewidth=0.8, linestyle="--")
     axes["times"].set(xlabel="periods", ylabel="arrived in the last period / limit")
     axes["times"].legend(ncols=2, fontsize="small")
