@@ -6,17 +6,19 @@ python -m tests.bench.fleet async threads sorted-set
                                                  client, the sync one in threads, and the
                                                  limiter that most people write
 python -m tests.bench.fleet async --kill         kill -9 of Redis after a third, back after two
+
+All kinds are those of `tests.bench.peers`; `python -m tests.bench` compares them.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -24,35 +26,17 @@ from typing import Any
 
 import httpx
 import redis as redis_sync
-import redis.asyncio as redis_async
 
 from quotaclient import AsyncQuotaClient, Limit, QuotaClient
 from quotaclient.testing import RedisServer, StrictUpstream
-
-# httpx closes connections that were idle for 5 s, and with threads it may do so just as another
-# takes one up (seen with a plain httpx.Client too: ReadError, bad file descriptor). Requests that
-# wait for a quota find theirs idle; here they are kept.
-CONNECTIONS = httpx.Limits(keepalive_expiry=60)
-
-# The limiter of many blog posts: a sorted set of the requests in the window, and waiters that
-# try again. KEYS: the set. ARGV: count, period, a name for the request.
-SORTED_SET = """
-local t = redis.call('TIME')
-local now = t[1] * 1000000 + t[2]
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now - ARGV[2]))
-if redis.call('ZCARD', KEYS[1]) < tonumber(ARGV[1]) then
-  redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[3])
-  redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.ceil(ARGV[2] / 1000)))
-  return 0
-end
-local oldest = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
-return string.format('%.0f', oldest[2] + ARGV[2] - now)
-"""
+from tests.bench.measures import Run, print_table
+from tests.bench.peers import CONTENDERS
+from tests.bench.sending import CONNECTIONS, Journey, Stamping, SyncStamping
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What every process of the fleet does. Seconds throughout."""
+    """What every process of the fleet does. Seconds throughout. `kind`: one of CONTENDERS."""
 
     url: str
     redis: str | None
@@ -61,94 +45,84 @@ class Plan:
     tasks: int = 25
     replicas: int = 4
     guard: float | None = None
-    kind: str = "async"  # async, threads, sorted-set
+    kind: str = "async"
 
 
 @dataclass
 class Tally:
-    """What a process saw."""
+    """What a process saw. `journeys`: when each request came and departed."""
 
     statuses: Counter[str] = field(default_factory=Counter[str])
     sources: Counter[str] = field(default_factory=Counter[str])
     waits: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
+    journeys: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
 
     @property
     def longest(self) -> float:
         """The longest request, in seconds."""
         return max(seconds for _, seconds in self.waits)
 
-
-class Stamping(httpx.AsyncHTTPTransport):
-    """Stamps each request when its headers are about to be written, after its permit was shown."""
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        trace = request.extensions.get("trace")
-
-        async def stamp(name: str, info: dict[str, Any]) -> None:
-            if trace is not None:
-                await trace(name, info)
-            if name.endswith("send_request_headers.started"):
-                info["request"].headers.append((b"x-departed", b"%.6f" % time.monotonic()))
-
-        request.extensions = {**request.extensions, "trace": stamp}
-        return await super().handle_async_request(request)
-
-
-class SyncStamping(httpx.HTTPTransport):
-    """The same in threads."""
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        trace = request.extensions.get("trace")
-
-        def stamp(name: str, info: dict[str, Any]) -> None:
-            if trace is not None:
-                trace(name, info)
-            if name.endswith("send_request_headers.started"):
-                info["request"].headers.append((b"x-departed", b"%.6f" % time.monotonic()))
-
-        request.extensions = {**request.extensions, "trace": stamp}
-        return super().handle_request(request)
+    def count(self, response: httpx.Response, journey: Journey) -> None:
+        """Take down a request that was answered."""
+        self.statuses[str(response.status_code)] += 1
+        decision = response.extensions.get("quota")
+        if decision is not None:
+            self.sources[decision.source] += 1
+        self.waits.append((journey.entered, time.monotonic() - journey.entered))
+        if journey.departed is not None:
+            self.journeys.append((journey.entered, journey.departed))
 
 
 def run_replica(plan: Plan, name: str, ready: Any, results: Connection) -> None:
     """One process: as many requests as it may send until the time is over."""
     tally = Tally()
-    if plan.kind == "async":
-        asyncio.run(_with_async_client(plan, name, ready, tally))
-    elif plan.kind == "threads":
+    if plan.kind == "threads":
         _with_threads(plan, name, ready, tally)
     else:
-        asyncio.run(_with_sorted_set(plan, name, ready, tally))
+        asyncio.run(_with_tasks(plan, name, ready, tally))
     results.send(tally)
 
 
-def _count(tally: Tally, response: httpx.Response, since: float) -> None:
-    tally.statuses[str(response.status_code)] += 1
-    decision = response.extensions.get("quota")
-    if decision is not None:
-        tally.sources[decision.source] += 1
-    tally.waits.append((since, time.monotonic() - since))
+@asynccontextmanager
+async def open_client(
+    plan: Plan, transport: httpx.AsyncBaseTransport, **options: Any
+) -> AsyncIterator[httpx.AsyncClient]:
+    """The client of a contender: quotaclient's own, or httpx's behind its gate."""
+    if CONTENDERS[plan.kind].ours:
+        async with AsyncQuotaClient(
+            plan.url,
+            limit=plan.limit,
+            redis=plan.redis,
+            replicas=plan.replicas,
+            guard=plan.guard,
+            transport=transport,
+            **options,
+        ) as client:
+            yield client
+    else:
+        async with (
+            CONTENDERS[plan.kind].open(plan.redis, plan.limit) as gate,
+            httpx.AsyncClient(
+                base_url=plan.url, transport=gate.around(transport), **options
+            ) as client,
+        ):
+            yield client
 
 
-async def _with_async_client(plan: Plan, name: str, ready: Any, tally: Tally) -> None:
-    async with AsyncQuotaClient(
-        plan.url,
-        limit=plan.limit,
-        redis=plan.redis,
-        replicas=plan.replicas,
-        guard=plan.guard,
-        transport=Stamping(limits=CONNECTIONS),
-        headers={"x-replica": name},
-    ) as client:
+async def _with_tasks(plan: Plan, name: str, ready: Any, tally: Tally) -> None:
+    transport = Stamping(limits=CONNECTIONS)
+    async with open_client(plan, transport, headers={"x-replica": name}) as client:
         ready.wait()
         until = time.monotonic() + plan.seconds
 
         async def work() -> None:
-            while (since := time.monotonic()) < until:
+            while (journey := Journey()).entered < until:
                 try:
-                    _count(tally, await client.get("/"), since)
+                    response = await client.get("/", extensions=journey.extensions)
                 except httpx.HTTPError as error:
                     tally.statuses[repr(error)] += 1
+                else:
+                    tally.count(response, journey)
 
         await asyncio.gather(*(work() for _ in range(plan.tasks)))
 
@@ -167,43 +141,19 @@ def _with_threads(plan: Plan, name: str, ready: Any, tally: Tally) -> None:
         until = time.monotonic() + plan.seconds
 
         def work() -> None:
-            while (since := time.monotonic()) < until:
+            while (journey := Journey()).entered < until:
                 try:
-                    _count(tally, client.get("/"), since)
+                    response = client.get("/", extensions=journey.extensions)
                 except httpx.HTTPError as error:
                     tally.statuses[repr(error)] += 1
+                else:
+                    tally.count(response, journey)
 
         threads = [threading.Thread(target=work) for _ in range(plan.tasks)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-
-
-async def _with_sorted_set(plan: Plan, name: str, ready: Any, tally: Tally) -> None:
-    assert plan.redis is not None
-    store = redis_async.Redis.from_url(plan.redis)
-    allow = store.register_script(SORTED_SET)
-    period = round(plan.limit.period * 1e6)
-    async with (
-        store,
-        httpx.AsyncClient(
-            base_url=plan.url, transport=Stamping(limits=CONNECTIONS), headers={"x-replica": name}
-        ) as client,
-    ):
-        ready.wait()
-        until = time.monotonic() + plan.seconds
-
-        async def work(task: int) -> None:
-            number = 0
-            while (since := time.monotonic()) < until:
-                number += 1
-                arguments: list[str | int] = [plan.limit.count, period, f"{name}-{task}-{number}"]
-                while wait := int(await allow(["plain"], arguments)):  # noqa: ASYNC110 - so it is done
-                    await asyncio.sleep(wait / 1e6)
-                _count(tally, await client.get("/"), since)
-
-        await asyncio.gather(*(work(task) for task in range(plan.tasks)))
 
 
 def run_fleet(plan: Plan, during: Callable[[], None] | None = None) -> dict[str, Tally]:
@@ -230,22 +180,34 @@ def run_fleet(plan: Plan, during: Callable[[], None] | None = None) -> dict[str,
             process.kill()
 
 
-def script_calls(server: RedisServer) -> int:
-    """How often scripts were run since the server started."""
+def script_stats(server: RedisServer) -> tuple[int, float]:
+    """How often scripts were run since the server started, and the microseconds in them."""
     with redis_sync.Redis(port=server.port) as client:
         stats: Any = client.info("commandstats")
-    return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "eval"))
+    scripts = [stats[name] for name in ("cmdstat_evalsha", "cmdstat_eval") if name in stats]
+    return sum(one["calls"] for one in scripts), sum(one["usec"] for one in scripts)
 
 
-def measure(kind: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Run one fleet with a Redis and an upstream of its own; what it showed."""
+def script_calls(server: RedisServer) -> int:
+    """How often scripts were run since the server started."""
+    return script_stats(server)[0]
+
+
+def measure(kind: str, options: argparse.Namespace) -> Run:
+    """Run one fleet with a Redis and an upstream of its own.
+
+    Who shares nothing is one process of the fleet, with the whole limit for itself.
+    """
     (limit,) = Limit.parse(options.limit)
-    calls, away = [0], [0.0, 0.0]
+    shared = CONTENDERS[kind].shared
+    replicas = options.replicas if shared else 1
+    calls, spent, away = 0, 0.0, [0.0, 0.0]
     with RedisServer() as server, StrictUpstream(limit.count, limit.period) as upstream:
 
         def kill_and_restart() -> None:
+            nonlocal calls, spent
             time.sleep(options.seconds / 3)
-            calls[0] = script_calls(server)
+            calls, spent = script_stats(server)
             server.kill()
             away[0] = time.monotonic()
             time.sleep(options.seconds / 3)
@@ -254,77 +216,53 @@ def measure(kind: str, options: argparse.Namespace) -> dict[str, Any]:
 
         plan = Plan(
             upstream.url,
-            server.url,
+            server.url if shared else None,
             limit,
             options.seconds,
             options.tasks,
-            options.replicas,
+            replicas,
             options.guard,
             kind,
         )
         tallies = run_fleet(plan, kill_and_restart if options.kill else None)
         report = upstream.report()
-        calls[0] += script_calls(server)
-    admitted = [arrival.at for arrival in report.arrivals if arrival.admitted]
-    within = sum(at < min(admitted) + options.seconds for at in admitted)
-    possible = limit.count * math.ceil(options.seconds / limit.period)
-    endings = sum((tally.statuses for tally in tallies.values()), Counter[str]())
-    sources = sum((tally.sources for tally in tallies.values()), Counter[str]())
-    by_redis = sources["store"] if sources else len(admitted)
-    return {
-        "sent": report.sent,
-        "refused (429)": report.refused,
-        "most in any window": report.most_in_any_window(),
-        "quota used": f"{within / possible:.1%}",
-        "script calls per request that Redis admitted": f"{calls[0] / by_redis:.2f}",
-        "spread from departure to arrival, ms": f"{report.spread() * 1000:.1f}",
-        "longest request, s": f"{max(tally.longest for tally in tallies.values()):.2f}",
-        "requests by replica": " ".join(
-            str(part.admitted) for _, part in sorted(report.by_replica().items())
-        ),
-        "decided by": _listed(sources),
-        "ended with": _listed(endings),
-        **(_phases(admitted, away, limit) if options.kill else {}),
-    }
+        later = script_stats(server)
+    return Run(
+        limit=limit,
+        seconds=options.seconds,
+        report=report,
+        journeys=[tally.journeys for tally in tallies.values()],
+        scripts=calls + later[0],
+        script_seconds=(spent + later[1]) / 1e6,
+        longest=max(tally.longest for tally in tallies.values()),
+        statuses=sum((tally.statuses for tally in tallies.values()), Counter[str]()),
+        sources=sum((tally.sources for tally in tallies.values()), Counter[str]()),
+        away=(away[0], away[1]) if options.kill else None,
+    )
 
 
-def _listed(counts: Counter[str]) -> str:
-    return ", ".join(f"{number} {name}" for name, number in counts.most_common()) or "-"
+def add_options(parser: argparse.ArgumentParser, seconds: float) -> None:
+    """The options that say what a fleet does."""
+    parser.add_argument("--limit", default="100/2s")
+    parser.add_argument("--seconds", type=float, default=seconds, help="of demand, per fleet")
+    parser.add_argument("--replicas", type=int, default=4, help="processes")
+    parser.add_argument("--tasks", type=int, default=25, help="tasks or threads of each")
+    parser.add_argument("--guard", type=float, help="quotaclient's, in seconds")
 
 
 def main() -> None:
     """Run the fleets that the command line names, and print them side by side."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("kinds", nargs="*", default=["async"], metavar="async|threads|sorted-set")
+    parser.add_argument("kinds", nargs="*", help=", ".join(CONTENDERS))
     parser.add_argument("--kill", action="store_true")
-    parser.add_argument("--limit", default="100/2s")
-    parser.add_argument("--seconds", type=float, default=15)
-    parser.add_argument("--replicas", type=int, default=4)
-    parser.add_argument("--tasks", type=int, default=25)
-    parser.add_argument("--guard", type=float)
+    add_options(parser, seconds=15)
     options = parser.parse_args()
-    runs = {kind: measure(kind, options) for kind in options.kinds}
+    kinds = options.kinds or ["async"]
+    for kind in kinds:
+        if kind not in CONTENDERS or not CONTENDERS[kind].installed:
+            parser.error(f"{kind!r} is not there; there are {list(CONTENDERS)}, where installed")
     print(f"{options.replicas} processes x {options.tasks}, {options.limit}, {options.seconds} s")
-    print(f"{'':46}" + "".join(f"{kind:>26}" for kind in runs))
-    for row in next(iter(runs.values())):
-        print(f"{row:46}" + "".join(f"{run[row]!s:>26}" for run in runs.values()))
-
-
-def _phases(admitted: list[float], away: list[float], limit: Limit) -> dict[str, Any]:
-    first, last = min(admitted), max(admitted)
-    edges = {
-        "up": (first, away[0]),
-        "away": (away[0], away[1]),
-        "back": (away[1], last),
-    }
-    return {
-        f"quota used, Redis {name}": format(
-            sum(begin <= at < end for at in admitted)
-            / (limit.count * (end - begin) / limit.period),
-            ".1%",
-        )
-        for name, (begin, end) in edges.items()
-    }
+    print_table({kind: measure(kind, options).rows() for kind in kinds})
 
 
 if __name__ == "__main__":
