@@ -4,7 +4,7 @@
 -- windows in a process, step for step: a change here is a change there.
 --
 -- KEYS  1      the hold under this key: the instant before which nobody sends
---       2      the lanes under this key: a sorted set, lane -> when it asked last or will send last
+--       2      the lanes under this key: a sorted set, lane -> until when it counts as active
 --       3...   one record per window: a header, then runs of (at, by, units) in order of `at`, all
 --              little-endian doubles (whole numbers, exact to 2^53)
 --
@@ -274,9 +274,10 @@ if argument == #ARGV then
   return finish(0, 0)  -- nothing is asked for
 end
 
--- Note that this lane asks, or will send at an instant.
+-- Note that this lane asks, or will send at an instant. Who asks of windows with other periods may
+-- count as active for longer: each lane's own end of that is noted.
 local function greet(seen)
-  call('ZADD', KEYS[2], 'GT', seen, lane)
+  call('ZADD', KEYS[2], 'GT', seen + idle, lane)
   local life = math.ceil((seen - now + idle) / 1000)
   if call('PTTL', KEYS[2]) < life then
     call('PEXPIRE', KEYS[2], life)
@@ -305,7 +306,7 @@ if fits then
     end
   end
   if ARGV[7] == '1' then
-    call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now - idle)
+    call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
     greet(now)
   end
   local reply = finish(0, 0)
@@ -427,7 +428,7 @@ end
 
 -- The ask ---------------------------------------------------------------------------------------
 
-call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now - idle)
+call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
 greet(now)
 local active = call('ZCARD', KEYS[2])
 

@@ -88,7 +88,7 @@ class SyncLane:
     def exchange(self, permit: Permit, times: int) -> None:
         """A permit expired: the next ask, which its holder is about to cause, takes it along."""
         with self._lock:
-            self.lane.exchange(permit, times)
+            self.lane.exchange(permit, times, clock())
 
     def pass_on(self, permit: Permit) -> None:
         """A permit was not used."""
@@ -229,7 +229,8 @@ class AsyncLane:
         self, costs: tuple[int, ...], deadline: int | None, priority: int, in_front: bool
     ) -> Outcome:
         waiter = self.lane.enter(costs, deadline, priority, in_front=in_front)
-        self._advance()
+        if not self.lane.asking:  # else there is nothing to do before the answer
+            self._advance()
         try:
             while waiter.outcome is None:
                 event = anyio.Event()
@@ -243,7 +244,7 @@ class AsyncLane:
 
     def exchange(self, permit: Permit, times: int) -> None:
         """A permit expired: the next ask, which its holder is about to cause, takes it along."""
-        self.lane.exchange(permit, times)
+        self.lane.exchange(permit, times, clock())
 
     def pass_on(self, permit: Permit) -> None:
         """A permit was not used."""
@@ -276,15 +277,20 @@ class AsyncLane:
 
     def _advance(self) -> None:
         """Take the lane's steps up to the next that takes time."""
+        served = False
         while True:
             now = clock()
             self.lane.settle(now)
+            if served and self.lane.first_waiting is not None:
+                step: Ask | Sleep | None = Sleep(now)  # whom this served goes first, then the rest
+                break
             step = self.lane.act(now)
             if not isinstance(step, Ask):
                 break
             answer = self._store.reserve(step)
             if isinstance(answer, Answer):
                 self.lane.told(answer, clock())
+                served = bool(answer.permits)
             else:
                 self._heard = heard = anyio.Event()
                 self._spawn(self._hear(answer), partial(self._after_asking, answer, heard))

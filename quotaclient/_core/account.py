@@ -68,7 +68,8 @@ class Account:
             tight = not booking.has_room_for(len(self.lanes) + 1)
             booking.book_all(self._greeted(ask, now) if tight or ask.greets else 1)
             if booking.grants and tight:
-                self.lanes[ask.lane] = max(self.lanes[ask.lane], booking.grants[-1].at)
+                until = booking.grants[-1].at + ask.idle
+                self.lanes[ask.lane] = max(self.lanes[ask.lane], until)
         return Reply(
             now=now,
             hold=self.hold if self.hold > now else 0,
@@ -80,8 +81,8 @@ class Account:
 
     def _greeted(self, ask: Ask, now: int) -> int:
         """Note that a lane asks; how many share what is free, for they did or have reservations."""
-        self.lanes = {lane: seen for lane, seen in self.lanes.items() if seen > now - ask.idle}
-        self.lanes[ask.lane] = max(self.lanes.get(ask.lane, now), now)
+        self.lanes = {lane: until for lane, until in self.lanes.items() if until > now}
+        self.lanes[ask.lane] = max(self.lanes.get(ask.lane, 0), now + ask.idle)
         return len(self.lanes)
 
 

@@ -46,7 +46,7 @@ from quotaclient._core.queue import (
     patience_of,
 )
 
-MOST_AT_ONCE = 1000  # requests in one ask: what Redis books in about a millisecond
+MOST_AT_ONCE = 250  # requests in one ask: whom a loop can wake while their permits last
 FRESH = SECOND // 2  # a permit that waited longer than this is checked before it goes out (P6)
 OFTEN = 2  # times that a request may lose its permit to time before its guard is widened, or be
 # refused by the store before memory answers
@@ -108,6 +108,7 @@ class Lane:
         self._asked: tuple[Group, ...] = ()  # what was asked for last
         self._wanted = 0  # the requests in it that wait
         self._resume_at = 0  # not to ask before: the last answer had nothing for anybody
+        self._room_made = -CHECK_AHEAD  # when reservations were last given back to be booked anew
         self._greets_at = 0  # when the store is to note again that this lane is there
         self._held = 0
         self._refusals = 0  # in a row
@@ -194,9 +195,7 @@ class Lane:
         """A request joins the line; in front, when it stood there before and lost its permit."""
         waiter = Waiter(costs, deadline, priority, wake)
         waiter.hears = self._rounds + (2 if self._asking else 1)
-        if in_front:
-            self._in_line = False  # the permit that it gave back makes room: ask at once
-        elif deadline is not None:
+        if deadline is not None and not in_front:
             self._unchecked.append(waiter)
         self._queue.append(waiter, in_front=in_front)
         return waiter
@@ -214,23 +213,28 @@ class Lane:
         if now <= permit.expires and permit.at >= self._held:
             self._hand.add((permit,))
         else:
-            self._make_room(permit)
+            self._make_room(permit, now)
 
-    def exchange(self, permit: Permit, times: int) -> None:
+    def exchange(self, permit: Permit, times: int, now: int) -> None:
         """A permit expired before its request left, so many times in a row for that request.
 
         Once or twice is a handshake, or a busy host; more often the guard is too small.
         """
-        self._make_room(permit)
+        self._make_room(permit, now)
         if times > OFTEN:
             self._guard.widen()
 
-    def _make_room(self, permit: Permit) -> None:
-        """Give a permit back and the reservations with it, to book them anew, and earlier."""
+    def _make_room(self, permit: Permit, now: int) -> None:
+        """Give a permit back and the reservations with it, to book them anew, and earlier.
+
+        Once for many that expire together: a busy host is not to spend its time on this.
+        """
         self.give_back(permit)
-        for later in self._hand.take_after(permit.expires):
-            self.give_back(later)
-        self._in_line = False
+        if now >= self._room_made + CHECK_AHEAD:
+            self._room_made = now
+            self._in_line = False
+            for later in self._hand.take_after(permit.expires):
+                self.give_back(later)
 
     def give_back(self, permit: Permit) -> None:
         """A permit that nobody needs: others may, so it goes back at once."""
@@ -342,7 +346,7 @@ class Lane:
             permit = self._hand.pop_first()
             if permit.expires < now:  # counted from the asking: not in the order of `at`
                 self._expired += 1
-                self.exchange(permit, self._expired)
+                self.exchange(permit, self._expired, now)
                 continue
             waiter = self._queue.first_covered(permit.costs)
             if waiter is None:
@@ -423,7 +427,7 @@ class Lane:
     def _return_surplus(self, now: int) -> None:
         """What may go now is kept for who comes next; the rest, and what has expired, goes back."""
         for permit in self._hand.take_surplus(self._queue):
-            usable = permit.ticket.source == "store" and permit.at <= now <= permit.expires < NEVER
+            usable = permit.ticket.source != "share" and permit.at <= now <= permit.expires < NEVER
             if not usable or self._queue or not self._prefetch.keep(permit):
                 self.give_back(permit)
         for permit in self._prefetch.take_out(lambda permit: self._lasts(permit) < now):
@@ -499,7 +503,7 @@ class Lane:
     def _ahead(self, now: int) -> int:
         """How many permits to ask for beyond those who wait."""
         plenty, costs = 0, self._asked[0].costs
-        if self._plenty and self.source == "store" and len(self._asked) == 1:
+        if self._plenty and self.source != "share" and len(self._asked) == 1:
             rows = zip(self.left, self.limits, costs, strict=True)
             rooms = [(left - limit.count // 2) // cost for left, limit, cost in rows if cost]
             plenty = min(rooms, default=0)

@@ -344,9 +344,9 @@ def test_a_big_request_is_not_covered_by_small_permits() -> None:
 def test_a_request_that_is_late_too_often_widens_the_guard() -> None:
     """Once or twice is a handshake; a request that loses its permit a third time has no chance."""
     lane = a_lane(Limit(10, 1), guard=10)
-    lane.exchange(permit(0), times=2)
+    lane.exchange(permit(0), 2, 0)
     assert lane.guard == 10
-    lane.exchange(permit(0), times=3)
+    lane.exchange(permit(0), 3, 0)
     assert lane.guard == 20
 
 
@@ -393,7 +393,7 @@ def test_an_exchanged_permit_asks_at_once() -> None:
     asked(lane)
     answered(lane, permit(5 * SECOND))
     assert sleeps(lane, 10) == 5 * SECOND - CHECK_AHEAD
-    lane.give_back(permit(0))
+    lane.exchange(permit(0), 1, 10)
     front = lane.enter((1,), 9 * SECOND, 0, in_front=True)
     ask = asked(lane, 10)
     assert (len(ask.returns), ask.groups) == (1, ((2, (1,), 0),))

@@ -234,3 +234,15 @@ def test_the_count_is_no_part_of_the_record() -> None:
     account.window(Limit(5, 10)).book(0, 0, 1, now=1)
     assert account.window(Limit(7, 10)).total == 1
     assert account.is_empty(10 * SECOND)
+
+
+def test_each_lane_says_how_long_it_is_active() -> None:
+    """An ask of a short window does not make others forgotten, whose windows are long."""
+    hour, second = Limit(1000, 3600), Limit(10, 1, name="quick")
+    account = Account()
+    for lane in ("one", "two"):
+        account.reserve(Ask("key", (hour,), lane, 0, (Group(1, (1,)),)), 0)
+    both = Ask("key", (hour, second), "three", 0, (Group(1, (1, 1)),))
+    account.reserve(both, 100 * SECOND)
+    reply = account.reserve(Ask("key", (hour,), "four", 0, (Group(1000, (1,)),)), 100 * SECOND + 1)
+    assert [grant.requests for grant in reply.grants] == [-(-997 // 4)]

@@ -119,7 +119,7 @@ class Shell:
             return
         self.over.add(waiter)
         if now > permit.expires:
-            self.lane.give_back(permit)
+            self.lane.exchange(permit, 1, now)
             again = self.lane.enter(waiter.costs, waiter.deadline, waiter.priority, in_front=True)
             again.wake = lambda: self.settled(again, done)
             self.advance()
