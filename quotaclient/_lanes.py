@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from inspect import isawaitable, iscoroutine
@@ -367,11 +368,20 @@ class Lanes(Generic[AnyLane]):
         lane = self._lanes.get((key, limits, drawn))
         return lane if lane is not None else self._make(key, limits, drawn)
 
-    def forget_refusals(self, key: str) -> None:
-        """The windows under a key were emptied: who was refused there may ask again."""
-        for (other, _, _), shell in list(self._lanes.items()):
-            if other == key:
-                shell.lane.forget_refusals()
+    def forget(self, key: str) -> None:
+        """The windows under a key were emptied."""
+        for shell in self._under(key):
+            shell.lane.forget()
+
+    def spare(self, key: str) -> Counter[Limit]:
+        """The units of permits in hand that nobody waits for."""
+        units: Counter[Limit] = Counter()
+        for shell in self._under(key):
+            units.update(dict(zip(shell.lane.limits, shell.lane.spare, strict=False)))
+        return units
+
+    def _under(self, key: str) -> list[AnyLane]:
+        return [shell for (other, *_), shell in list(self._lanes.items()) if other == key]
 
     def empty(self) -> list[AnyLane]:
         """All lanes, to be closed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import reprlib
+from collections import Counter
 from collections.abc import Callable
 from inspect import isawaitable
 from types import TracebackType
@@ -95,12 +96,15 @@ class _Quota:
         source = permit.ticket.source
         return Decision(lane.remaining(permit.costs), waited, source, _booking=booking)
 
-    def _usage(self, answer: Answer) -> Usage:
+    def _usage(self, answer: Answer, spare: Counter[Limit]) -> Usage:
+        """What an answer says of the windows; permits in hand that nobody used are not used."""
         if answer.outage is not None:
             raise type(self)._unavailable(answer.outage)
+        rows = zip(self._settings.all_limits, answer.used, strict=True)
+        used = {limit: max(0, units - spare[limit]) for limit, units in rows}
         return Usage(
-            remaining=min(answer.left[: len(self.limits)]),
-            used=dict(zip(self._settings.all_limits, answer.used, strict=True)),
+            remaining=min(max(0, limit.count - used[limit]) for limit in self.limits),
+            used=used,
             hold=(answer.hold - clock()) / SECOND if answer.hold else None,
             source=answer.source,
         )
@@ -181,7 +185,8 @@ class BaseQuota(_Quota):
     def peek(self, *, key: str | None = None) -> Usage:
         """See what is used and left, spending nothing."""
         self._check_open()
-        return self._usage(self._store.reserve(self._look(key)))
+        answer = self._store.reserve(self._look(key))
+        return self._usage(answer, self._lanes.spare(self._settings.key_or(key)))
 
     def reset(self, *, key: str | None = None) -> None:
         """Forget what was sent under a key, for the whole fleet. Holds of the upstream stay.
@@ -190,7 +195,7 @@ class BaseQuota(_Quota):
         """
         self._check_open()
         key = self._settings.key_or(key)
-        self._lanes.forget_refusals(key)
+        self._lanes.forget(key)
         self._store.reset(hashed(key), self._settings.all_limits)
 
     def close(self) -> None:
@@ -314,8 +319,11 @@ class BaseAsyncQuota(_Quota):
     async def peek(self, *, key: str | None = None) -> Usage:
         """See what is used and left, spending nothing."""
         self._check_open()
-        answer = self._here.store.reserve(self._look(key))
-        return self._usage(await answer if isawaitable(answer) else answer)
+        here = self._here
+        answer = here.store.reserve(self._look(key))
+        if isawaitable(answer):
+            answer = await answer
+        return self._usage(answer, here.lanes.spare(self._settings.key_or(key)))
 
     async def reset(self, *, key: str | None = None) -> None:
         """Forget what was sent under a key, for the whole fleet. Holds of the upstream stay.
@@ -324,7 +332,7 @@ class BaseAsyncQuota(_Quota):
         """
         self._check_open()
         key = self._settings.key_or(key)
-        self._here.lanes.forget_refusals(key)
+        self._here.lanes.forget(key)
         done = self._here.store.reset(hashed(key), self._settings.all_limits)
         if done is not None:
             await done

@@ -137,11 +137,15 @@ class Lane:
     def guard(self) -> int:
         return self._guard.value
 
+    @property
+    def spare(self) -> tuple[int, ...]:
+        """The units of the permits in hand that nobody waits for, per window."""
+        return self._prefetch.units or (0,) * len(self.left)
+
     def remaining(self, costs: tuple[int, ...]) -> int:
         """The units left in the fullest window that these costs draw on, spare ones included."""
-        spare = self._prefetch.units or (0,) * len(self.left)
         free = not any(costs)
-        rows = zip(self.left, spare, costs, strict=True)
+        rows = zip(self.left, self.spare, costs, strict=True)
         return min(left + ours for left, ours, cost in rows if cost or free)
 
     def held_for(self, now: int) -> int:
@@ -248,10 +252,11 @@ class Lane:
     def _file(self, returned: GiveBack, at: int) -> None:
         self._returns.append(returned)
         self._return_at = min(self._return_at, at)
-        self.forget_refusals()
+        self._refusals, self._memory = 0, NOTHING  # there is more room than when they were made
 
-    def forget_refusals(self) -> None:
-        """There is more room in the windows than when they were made."""
+    def forget(self) -> None:
+        """The windows were emptied: spare permits are booked nowhere, refusals hold no more."""
+        self._prefetch.take_out(bool)
         self._refusals, self._memory = 0, NOTHING
 
     def hold(self, until: int) -> None:

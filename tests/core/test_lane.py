@@ -666,6 +666,16 @@ def test_a_closing_lane_gives_spare_permits_back() -> None:
     assert len(ask.returns) == 2
 
 
+def test_a_reset_ends_spare_permits() -> None:
+    """What they were booked in is empty: using them would not be counted."""
+    lane = a_lane(ROOMY, guard=None)
+    busy(lane)
+    assert lane.spare == (2,)
+    lane.forget()
+    assert lane.spare == (0,)
+    assert lane.idle
+
+
 def test_old_news_ends_spare_permits() -> None:
     """With a long guard, they are used for half a second: then the upstream may have spoken."""
     lane = a_lane(Limit(1000, 60), guard=20 * SECOND)
@@ -675,13 +685,14 @@ def test_old_news_ends_spare_permits() -> None:
     assert len(asked(lane, now + FRESH).returns) == 1
 
 
-def test_nothing_is_asked_for_ahead_in_this_process() -> None:
-    """Windows in this process are asked at no cost."""
+def test_nothing_is_asked_for_ahead_of_a_share() -> None:
+    """While Redis is away each replica takes what it needs, no more."""
     lane = a_lane(ROOMY, guard=None)
     for now in range(SECOND, SECOND + 20_000, 1_000):
         lane.enter((1,), None, 0)
         assert [group.requests for group in asked(lane, now).groups] == [1]
-        answered(lane, permit(now), now=now)
+        lane.told(Answer("share", now, left=(900,), permits=(permit(now),)), now)
+        lane.settle(now)
 
 
 def test_who_polls_is_answered_from_memory() -> None:
@@ -709,7 +720,7 @@ def test_who_polls_is_answered_from_memory() -> None:
     lane.leave(patient, 3)
     assert poll(SECOND // 4 + 2)
     assert not poll(SECOND // 4 + 3)
-    lane.forget_refusals()
+    lane.forget()
     assert poll(SECOND // 4 + 4)
 
 

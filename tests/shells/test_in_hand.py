@@ -35,12 +35,18 @@ def test_most_requests_ask_nobody(any_colour: Colour, redis_server: RedisServer,
 
 
 def test_what_is_spare_goes_back(any_colour: Colour, redis_server: RedisServer, key: str) -> None:
-    """A lane that falls idle gives back what it did not use, though nobody comes along."""
+    """A lane that falls idle gives back what it did not use, though nobody comes along.
+
+    Until then others see it as used; who has it in hand does not.
+    """
     quota = any_colour.quota(key, MANY, redis=redis_server.url)
+    other = any_colour.quota(key, MANY, redis=redis_server.url)
     for _ in range(100):
         quota.acquire()
-    assert quota.used() > 100
-    assert eventually(lambda: quota.used() == 100)
+    assert other.used() > 100
+    assert quota.used() == 100
+    assert eventually(lambda: other.used() == 100)
+    assert quota.used() == 100
 
 
 def test_closing_gives_spare_permits_back(
