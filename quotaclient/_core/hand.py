@@ -1,4 +1,4 @@
-"""The permits that a lane has in hand: in order of time, reservations mostly."""
+"""What a lane has in hand: permits in order of time, reservations mostly; and what goes back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from operator import attrgetter
 
-from quotaclient._core.ask import Permit
+from quotaclient._core.ask import NEVER, GiveBack, Permit
 from quotaclient._core.queue import Waiter, WaitQueue, covers
 
 _by_time = attrgetter("at")
@@ -81,3 +81,23 @@ class Hand:
             if not left and len(uncovered) >= most:
                 break
         return uncovered, left
+
+
+class Returns:
+    """Units that go back with the next ask, or alone when they are `due`."""
+
+    def __init__(self) -> None:
+        self._units: list[GiveBack] = []
+        self.due = NEVER
+
+    def __len__(self) -> int:
+        return len(self._units)
+
+    def add(self, returned: GiveBack, due: int) -> None:
+        self._units.append(returned)
+        self.due = min(self.due, due)
+
+    def take(self) -> tuple[GiveBack, ...]:
+        """Take out all: an ask takes them along."""
+        units, self._units, self.due = tuple(self._units), [], NEVER
+        return units

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from quotaclient._core import refusals
 from quotaclient._core.ask import (
     NEVER,
     SECOND,
@@ -31,7 +32,7 @@ from quotaclient._core.ask import (
     Source,
 )
 from quotaclient._core.guard import Guard
-from quotaclient._core.hand import Hand
+from quotaclient._core.hand import Hand, Returns
 from quotaclient._core.limits import Limit
 from quotaclient._core.prefetch import Prefetch
 from quotaclient._core.queue import (
@@ -45,11 +46,11 @@ from quotaclient._core.queue import (
     groups_of,
     patience_of,
 )
+from quotaclient._core.refusals import Memory
 
 MOST_AT_ONCE = 250  # requests in one ask: whom a loop can wake while their permits last
 FRESH = SECOND // 2  # a permit that waited longer than this is checked before it goes out (P6)
-OFTEN = 2  # times that a request may lose its permit to time before its guard is widened, or be
-# refused by the store before memory answers
+OFTEN = 2  # times that a request may lose its permit to time before its guard is widened
 LINGER = FRESH  # what nobody waits for travels with the next ask, or alone after this
 CHECK_AHEAD = SECOND // 20  # so much before it is due, so that the check costs no time
 
@@ -63,28 +64,6 @@ class Sleep:
 
 REST = None
 """Nobody waits and nothing is to be given back."""
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """A refusal, and until when those whom it concerns are answered from memory.
-
-    Only who is refused time and again is: others may give back at any moment, and a first ask
-    deserves the store's own answer. Who polls is not to cost a call each time.
-    """
-
-    refused: Refused
-    cost: int  # of the window that refused
-    until: int = 0
-
-    def concerns(self, waiter: Waiter) -> bool:
-        """Whether this answers a waiter, too."""
-        refusal = self.refused.refusal
-        hasty = waiter.deadline is not None and waiter.deadline < refusal.at
-        return hasty and (refusal.window is None or waiter.costs[refusal.window] >= self.cost)
-
-
-NOTHING = Memory(Refused(Refusal(0, None), "local"), 0)
 
 
 class Lane:
@@ -101,8 +80,7 @@ class Lane:
         self._hand = Hand()
         self._prefetch = Prefetch()
         self._plenty = False  # whether the last answer was permits for now, all that were asked for
-        self._returns: list[GiveBack] = []
-        self._return_at = NEVER  # when they go back, if no ask takes them along before
+        self._returns = Returns()
         self._asking = False
         self._in_line = False  # there is a place to wait for before the rest is asked for
         self._asked: tuple[Group, ...] = ()  # what was asked for last
@@ -111,8 +89,7 @@ class Lane:
         self._room_made = -CHECK_AHEAD  # when reservations were last given back to be booked anew
         self._greets_at = 0  # when the store is to note again that this lane is there
         self._held = 0
-        self._refusals = 0  # in a row
-        self._memory = NOTHING
+        self._memory = Memory()
         self._news = 0  # how old what we know is: when the store was asked that answered last
         self._rounds = 0  # answers so far
         self._expired = 0  # permits in a row that expired in hand
@@ -250,14 +227,13 @@ class Lane:
         self._file(GiveBack(permit.ticket, unused), now if free_of_charge else now + LINGER)
 
     def _file(self, returned: GiveBack, at: int) -> None:
-        self._returns.append(returned)
-        self._return_at = min(self._return_at, at)
-        self._refusals, self._memory = 0, NOTHING  # there is more room than when they were made
+        self._returns.add(returned, at)
+        self._memory.forget()
 
     def forget(self) -> None:
         """The windows were emptied: spare permits are booked nowhere, refusals hold no more."""
         self._prefetch.take_out(bool)
-        self._refusals, self._memory = 0, NOTHING
+        self._memory.forget()
 
     def hold(self, until: int) -> None:
         """The upstream said that nobody sends before this instant."""
@@ -280,7 +256,7 @@ class Lane:
             self.left, self.source = answer.left, answer.source
         self._hand.add(answer.permits)
         if answer.permits:
-            self._refusals = 0
+            self._memory.forget()
         if answer.source == "store":
             self._guard.took(answer.trip)
         if answer.permits and answer.permits[0].expires < answer.permits[0].at:
@@ -311,13 +287,13 @@ class Lane:
             if served < group.requests:
                 break
             served -= group.requests
-        refused = Memory(Refused(refusal, answer.source), cost)
+        refused = Refused(refusal, answer.source)
+        told = refusals.Refusal(refused, cost)
         for waiter in self._hand.uncovered(self._queue, len(self._queue)):
-            if refused.concerns(waiter):
-                self._settle(waiter, refused.refused)
-        self._refusals += 1
-        if self._refusals > OFTEN and answer.source == "store":  # others are asked at no cost
-            self._memory = replace(refused, until=min(refusal.at, now + self._terms.horizon // 4))
+            if told.concerns(waiter):
+                self._settle(waiter, refused)
+        if answer.source == "store":  # others are asked at no cost
+            self._memory.note(told, now, self._terms.horizon)
 
     def close(self) -> None:
         """Turn away who waits, and ask for nothing more."""
@@ -385,8 +361,8 @@ class Lane:
                     at = self._not_before(waiter, in_hand)
                     if at > max(waiter.deadline, now):
                         self._refuse(waiter, at)
-                    elif self._memory.until > now and self._memory.concerns(waiter):
-                        self._settle(waiter, self._memory.refused)
+                    elif (refused := self._memory.answer(waiter, now)) is not None:
+                        self._settle(waiter, refused)
         elif len(self._unchecked) > 2 * len(self._queue) + SLACK:  # most were served at once
             self._unchecked = [waiter for waiter in self._unchecked if waiter.waiting]
         while (late := self._queue.past(now)) is not None:
@@ -454,14 +430,14 @@ class Lane:
                     return self._ask(now, uncovered)
             if check and now >= self._hand[0].at - CHECK_AHEAD:
                 return self._ask(now, [])
-            if self._returns and not self._queue and now >= self._return_at:
+            if self._returns and not self._queue and now >= self._returns.due:
                 return self._ask(now, [])
         until = self._wake_at(check) if self._queue else self._idle_until()
         return REST if until is None and not self._queue else Sleep(until)
 
     def _idle_until(self) -> int | None:
         """When somebody must look after the lane although nobody waits; None for never."""
-        until = self._return_at if self._returns and not self._asking else NEVER
+        until = NEVER if self._asking else self._returns.due
         spare = self._prefetch.first
         if spare is not None:
             until = min(until, self._lasts(spare) + 1)
@@ -482,8 +458,7 @@ class Lane:
     def _ask(self, now: int, waiters: list[Waiter]) -> Ask:
         """One ask for all that have no permit in hand, with all that is to be given back."""
         patience = patience_of(waiters, now)
-        returns, self._returns = tuple(self._returns), []
-        self._return_at = NEVER
+        returns = self._returns.take()
         self._asked = groups_of(waiters, self.held_for(now))
         self._wanted = len(waiters)
         if waiters:

@@ -9,13 +9,13 @@ from quotaclient._core.lane import (
     FRESH,
     LINGER,
     MOST_AT_ONCE,
-    OFTEN,
     Lane,
     Sleep,
 )
 from quotaclient._core.limits import Limit
 from quotaclient._core.prefetch import SURE
 from quotaclient._core.queue import SLACK, Closed, Refused, Undecided, Waiter
+from quotaclient._core.refusals import OFTEN
 
 SECOND = 1_000_000
 LIMIT = Limit(10, 10)

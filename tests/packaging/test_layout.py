@@ -27,6 +27,7 @@ ORDER = [
     "quotaclient._core.health",
     "quotaclient._core.queue",
     "quotaclient._core.hand",
+    "quotaclient._core.refusals",
     "quotaclient._core.guard",
     "quotaclient._core.prefetch",
     "quotaclient._core.lane",
