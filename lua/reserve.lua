@@ -219,7 +219,18 @@ local function book(window, at, by, units)
   end
 end
 
+-- What was sent without having been booked counts while it matters.
+local function book_late(window, at, by, units)
+  if by + window.period > now then
+    book(window, at, by, units)
+  end
+end
+
 local function give_back(window, generation, at, by, units)
+  if units < 0 then  -- sent on top of what was granted, in whichever life
+    book_late(window, at, by, -units)
+    return
+  end
   if generation ~= window.generation or by + window.period <= now then
     return
   end
@@ -265,9 +276,7 @@ end
 
 for _ = 1, take() do
   local window, ago, till, units = windows[take()], take(), take(), take()
-  if now - till + window.period > now then
-    book(window, now - ago, now - till, units)
-  end
+  book_late(window, now - ago, now - till, units)
 end
 
 if argument == #ARGV then

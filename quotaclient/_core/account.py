@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from quotaclient._core.ask import Ask, GiveBack, Grant, Group, Refusal, Reply, Sent
+from quotaclient._core.ask import Ask, GiveBack, Grant, Group, Refusal, Reply
 from quotaclient._core.limits import Limit
 from quotaclient._core.window import Window
 
@@ -62,7 +62,8 @@ class Account:
         for returned in ask.returns:
             _take_back(windows, returned, now)
         for sent in ask.sent:
-            _count(windows[sent.window], sent, now)
+            window = windows[sent.window]
+            window.book_late(now - sent.ago, now - sent.until, sent.units, now)
         booking = _Booking(ask, windows, now, self.hold)
         if ask.groups:
             tight = not booking.has_room_for(len(self.lanes) + 1)
@@ -91,12 +92,6 @@ def _take_back(windows: list[Window], returned: GiveBack, now: int) -> None:
     for window, generation, units in zip(windows, ticket.generations, returned.costs, strict=True):
         if units:
             window.give_back(generation, ticket.at, ticket.by, units, now)
-
-
-def _count(window: Window, sent: Sent, now: int) -> None:
-    by = now - sent.until
-    if by + window.period > now:
-        window.book(now - sent.ago, by, sent.units, now)
 
 
 class _Booking:

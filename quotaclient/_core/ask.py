@@ -43,7 +43,7 @@ class Permit:
 
 
 class GiveBack(NamedTuple):
-    """Units of a permit that will not be sent."""
+    """Units of a permit that will not be sent; below 0, that were sent on top of it."""
 
     ticket: Ticket
     costs: tuple[int, ...]

@@ -75,6 +75,14 @@ class OwnAccount(Account):
                 if ticket.source == "share":
                     owed.give_back(owed.generation, here, by, units, now)
 
+    def owe(self, returns: tuple[GiveBack, ...], limits: tuple[Limit, ...], now: int) -> None:
+        """What was sent on top of the store's permits, and the store could not be told."""
+        for ticket, costs in returns:
+            here, by = ticket.here, ticket.here + ticket.by - ticket.at
+            for limit, units in zip(limits, costs, strict=True):
+                if units < 0 and ticket.source == "store":
+                    self._owed(limit).book_late(here, by, -units, now)
+
     def record(self, ask: Ask, permits: tuple[Permit, ...], now: int) -> None:
         """Count what was granted to this replica."""
         for i, limit in enumerate(ask.limits):

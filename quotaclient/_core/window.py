@@ -111,6 +111,11 @@ class Window:
         if len(self.runs) > MAX_RUNS:
             self._thin_out()
 
+    def book_late(self, at: int, by: int, units: int, now: int) -> None:
+        """Count units that were sent without having been booked, while they matter."""
+        if by + self.period > now:
+            self.book(at, by, units, now)
+
     def _thin_out(self) -> None:
         """Make one run each of neighbours that together span little (Rule 3).
 
@@ -132,8 +137,12 @@ class Window:
     def give_back(self, generation: int, at: int, by: int, units: int, now: int) -> None:
         """Take back units that were granted for [at, by] and will not be sent.
 
-        When runs were joined and several could hold them, none is touched (Rule 3).
+        When runs were joined and several could hold them, none is touched (Rule 3). Units below 0
+        are what was sent on top of what was granted: they count in whichever life.
         """
+        if units < 0:
+            self.book_late(at, by, -units, now)
+            return
         if generation != self.generation or by + self.period <= now:
             return
         holders = [run for run in self.runs if run.at == at and run.by == by] or [

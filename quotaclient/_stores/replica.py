@@ -202,6 +202,7 @@ class Fallback:
     def _alone(self, ask: Ask, account: OwnAccount) -> Answer:
         """What this replica decides without the store; under its lock."""
         now = clock()
+        account.owe(ask.returns, ask.limits, now)
         if self.on_outage == "reject":
             return Answer("share", now, outage=f"Redis at {self.replica.server} is away")
         limits = divided(ask, self.replicas)

@@ -127,6 +127,26 @@ def test_permits_that_were_not_used_are_taken_back() -> None:
     assert not own.debts(an_ask(), (1,), 3 * SECOND)
 
 
+def test_what_was_sent_on_top_is_counted() -> None:
+    """More than a permit's cost counts here, and is owed if the share granted the permit."""
+    own, store = OwnAccount(), Account()
+    first = granted_by_store(own, store, an_ask(1), SECOND)
+    by_share = own.share(an_ask(1), shares(an_ask()), 2 * SECOND).permits[0]
+    returns = (GiveBack(first.permits[0].ticket, (-3,)), GiveBack(by_share.ticket, (-4,)))
+    own.take_back(returns, (LIMIT,), 3 * SECOND)
+    assert [run.units for run in own.window(LIMIT).runs] == [4, 5]
+    assert [sent.units for sent in own.debts(an_ask(), first.generations, 3 * SECOND)] == [5]
+
+
+def test_what_a_store_could_not_be_told_of_is_owed() -> None:
+    """Units that were sent on top of its own permit; not those that were not sent."""
+    own, store = OwnAccount(), Account()
+    answer = granted_by_store(own, store, an_ask(2), SECOND)
+    one, two = (permit.ticket for permit in answer.permits)
+    own.owe((GiveBack(one, (-3,)), GiveBack(two, (1,))), (LIMIT,), 2 * SECOND)
+    assert [sent.units for sent in own.debts(an_ask(), answer.generations, 3 * SECOND)] == [3]
+
+
 def test_a_plan_books_nothing() -> None:
     """What the share would grant is told without being booked."""
     own = OwnAccount()

@@ -125,6 +125,14 @@ def test_give_back_takes_from_the_one_run_that_covers_it() -> None:
     assert window.total == 5
 
 
+def test_what_was_sent_on_top_is_booked() -> None:
+    """Units below 0 count where the permit is, whatever its life, unless that is over."""
+    window = filled([(5, 7, 2)])
+    window.give_back(generation=9, at=5, by=7, units=-3, now=16)
+    window.give_back(generation=1, at=5, by=6, units=-1, now=16)
+    assert window.runs == [Run(5, 7, 5)]
+
+
 def test_a_life_ends_with_its_last_unit() -> None:
     """When nothing occupies the window any more, the next booking begins a new life."""
     window = filled([(5, 6, 1)])

@@ -163,6 +163,14 @@ class Law(RuleBasedStateMachine):
         sent = Sent(window, ago, ago - data.draw(st.sampled_from([0, 10 * SECOND])), units)
         self.both(Ask("key", self.limits, "a", 0, sent=(sent,)))
 
+    @rule(more=st.integers(1, 5), data=st.data())
+    def settle_more(self, more: int, data: st.DataObject) -> None:
+        """What was sent on top of a permit counts, in whichever life of the record."""
+        if self.granted:
+            ticket, costs = data.draw(st.sampled_from(self.granted))
+            returned = GiveBack(ticket, tuple(-more * (cost > 0) for cost in costs))
+            self.both(Ask("key", self.limits, "a", 0, returns=(returned,)))
+
     @rule()
     def reset(self) -> None:
         for limit in self.limits:
