@@ -234,16 +234,21 @@ local function give_back(window, generation, at, by, units)
   if generation ~= window.generation or by + window.period <= now then
     return
   end
-  local runs, exact, cover, covers = runs_of(window), nil, nil, 0
+  -- Of joined runs several may hold them: from now on all of those count as long as the one that
+  -- ends first and starts last, or longer, so that one gives.
+  local runs, holder, latest = runs_of(window), nil, now
   for i = 1, #runs, 3 do
     if runs[i] == at and runs[i + 1] == by then
-      exact = i
+      holder, latest = i, now
+      break
     elseif runs[i] <= at and by <= runs[i + 1] then
-      cover, covers = i, covers + 1
+      latest = math.max(latest, runs[i])
+      if not holder or runs[i + 1] <= runs[holder + 1] then
+        holder = i
+      end
     end
   end
-  local holder = exact or (covers == 1 and cover)
-  if not holder then
+  if not holder or math.max(runs[holder], now) < latest then
     return
   end
   local taken = math.min(units, runs[holder + 2])

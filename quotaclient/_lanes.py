@@ -374,7 +374,7 @@ class Lanes(Generic[AnyLane]):
             shell.lane.forget()
 
     def spare(self, key: str) -> Counter[Limit]:
-        """The units of permits in hand that nobody waits for."""
+        """The units in hand that nobody waits for, and those that go back."""
         units: Counter[Limit] = Counter()
         for shell in self._under(key):
             units.update(dict(zip(shell.lane.limits, shell.lane.spare, strict=False)))

@@ -93,6 +93,11 @@ class Returns:
     def __len__(self) -> int:
         return len(self._units)
 
+    @property
+    def sums(self) -> tuple[int, ...]:
+        """The units, per window; there are some."""
+        return tuple(map(sum, zip(*(costs for _, costs in self._units), strict=True)))
+
     def add(self, returned: GiveBack, due: int) -> None:
         self._units.append(returned)
         self.due = min(self.due, due)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from operator import add
 
 from quotaclient._core import refusals
 from quotaclient._core.ask import (
@@ -116,8 +117,9 @@ class Lane:
 
     @property
     def spare(self) -> tuple[int, ...]:
-        """The units of the permits in hand that nobody waits for, per window."""
-        return self._prefetch.units or (0,) * len(self.left)
+        """The units in hand that nobody waits for, and those that go back, per window."""
+        spare = self._prefetch.units or (0,) * len(self.left)
+        return tuple(map(add, spare, self._returns.sums)) if self._returns else spare
 
     def remaining(self, costs: tuple[int, ...]) -> int:
         """The units left in the fullest window that these costs draw on, spare ones included."""

@@ -137,7 +137,8 @@ class Window:
     def give_back(self, generation: int, at: int, by: int, units: int, now: int) -> None:
         """Take back units that were granted for [at, by] and will not be sent.
 
-        When runs were joined and several could hold them, none is touched (Rule 3). Units below 0
+        When runs were joined several may hold them: from now on all of those count as long as the
+        one that ends first and starts last, or longer, so that one gives (Rule 3). Units below 0
         are what was sent on top of what was granted: they count in whichever life.
         """
         if units < 0:
@@ -145,17 +146,27 @@ class Window:
             return
         if generation != self.generation or by + self.period <= now:
             return
-        holders = [run for run in self.runs if run.at == at and run.by == by] or [
-            run for run in self.runs if run.at <= at and by <= run.by
-        ]
-        if len(holders) != 1:
+        run = self._holder(at, by, now)
+        if run is None:
             return
-        (run,) = holders
         taken = min(units, run.units)
         run.units -= taken
         self.total -= taken
         if not run.units:
             self.runs.remove(run)
+
+    def _holder(self, at: int, by: int, now: int) -> Run | None:
+        """The run to take units of [at, by] from, if there is one that may be."""
+        holder, latest = None, now
+        for run in self.runs:
+            if run.at == at and run.by == by:
+                return run
+            if run.at <= at and by <= run.by:
+                latest = max(latest, run.at)
+                # They are in order of `at`: of those that end together the last starts last.
+                if holder is None or run.by <= holder.by:
+                    holder = run
+        return holder if holder is not None and max(holder.at, now) >= latest else None
 
     def reset(self) -> None:
         """Empty the record; its life goes on, so that nobody takes this for a loss of data."""

@@ -744,6 +744,7 @@ def test_what_was_really_used_travels_with_the_next_ask() -> None:
     lane = a_lane(Limit(10, 10))
     lane.correct(permit(0, (5,), source="store"), (2,), 0)
     assert not lane.idle
+    assert lane.spare == (2,)
     assert sleeps(lane, 0) == LINGER
     enter(lane)
     assert [returned.costs for returned in asked(lane, 1).returns] == [(2,)]

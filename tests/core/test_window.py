@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from quotaclient._core.account import Account, window_name
 from quotaclient._core.ask import Ask, GiveBack, Group, Sent, Ticket
@@ -115,22 +119,50 @@ def test_give_back_is_for_one_life() -> None:
     assert (window.total, window.runs) == (0, [])
 
 
-def test_give_back_takes_from_the_one_run_that_covers_it() -> None:
-    """Of runs that were joined, one that alone covers a permit holds it; of several, none."""
+def test_give_back_takes_from_a_run_that_covers_it() -> None:
+    """Of joined runs the one gives that from now on counts no longer than any that may hold it."""
     window = filled([(0, 9, 4)], period=100)
     window.give_back(1, at=3, by=4, units=1, now=20)
     assert window.runs == [Run(0, 9, 3)]
     window.book(2, 6, 2, now=1)
     window.give_back(1, at=3, by=4, units=1, now=20)
-    assert window.total == 5
+    assert window.runs == [Run(0, 9, 3), Run(2, 6, 1)]
 
 
-def test_what_was_sent_on_top_is_booked() -> None:
-    """Units below 0 count where the permit is, whatever its life, unless that is over."""
-    window = filled([(5, 7, 2)])
-    window.give_back(generation=9, at=5, by=7, units=-3, now=16)
-    window.give_back(generation=1, at=5, by=6, units=-1, now=16)
-    assert window.runs == [Run(5, 7, 5)]
+def test_give_back_takes_from_none_where_that_is_not_known() -> None:
+    """The run that ends first does not start last, and both lie ahead."""
+    window = filled([(5, 9, 4), (7, 12, 4)], period=100)
+    window.give_back(1, at=8, by=9, units=1, now=4)
+    assert window.total == 8
+    window.give_back(1, at=8, by=9, units=1, now=7)
+    assert window.runs == [Run(5, 9, 3), Run(7, 12, 4)]
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 2**32))
+def test_records_that_are_joined_never_admit_too_much(seed: int) -> None:
+    """However much is joined and given back: what may arrive in a period is within the limit."""
+    chance, limit = random.Random(seed), Limit(30, 10)
+    account, now, granted = Account(), SECOND, list[tuple[GiveBack, int]]()
+    with mock.patch("quotaclient._core.window.MAX_RUNS", chance.choice([3, 6])):
+        for _ in range(80):
+            now += chance.randint(0, SECOND // 2)
+            returns = [one for one in granted if one[0].ticket.by > now and chance.random() < 0.3]
+            granted = [one for one in granted if one not in returns]
+            guard = chance.choice([0, SECOND, 4 * SECOND])
+            groups = (Group(chance.randint(1, 4), (chance.randint(1, 6),)),)
+            patience = chance.choice([0, 3 * SECOND, None])
+            back = tuple(one for one, _ in returns)
+            reply = account.reserve(
+                Ask("key", (limit,), "lane", guard, groups, patience, returns=back), now
+            )
+            for grant in reply.grants:
+                ticket = Ticket("store", reply.generations, grant.at, grant.at + guard, grant.at)
+                granted += [(GiveBack(ticket, grant.costs), n) for n in range(grant.requests)]
+            spans = [(one.ticket.at, one.ticket.by + limit.period_us, one.costs[0])
+                     for one, _ in granted]  # fmt: skip
+            for instant, _, _ in spans:
+                assert sum(units for at, end, units in spans if at <= instant < end) <= limit.count
 
 
 def test_a_life_ends_with_its_last_unit() -> None:
