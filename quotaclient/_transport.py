@@ -50,7 +50,9 @@ class _Transport(Generic[Request, Response, AnyQuota]):
         origin: Callable[[], str | None],
     ) -> None:
         self._inner = inner
-        self._traces = isinstance(inner, self._tracing)  # others: once they have been seen to
+        # The library's own transport makes a new request of httpcore for everything it sends.
+        self._sends_once = isinstance(inner, self._tracing)
+        self._traces = self._sends_once  # others: once they have been seen to
         self._quota: AnyQuota = quota
         self._retry = retry
         self._fixed_key = key if isinstance(key, str) else None
@@ -137,7 +139,7 @@ class SyncTransport(_Transport[Request, Response, BaseQuota]):
                 course.key, course.options.costs, deadline, course.options.priority, in_front
             )
             course.waited += clock() - since
-            departure = Departure(lane, permit, course, request, deadline, raised)
+            departure = Departure(lane, permit, course, request, deadline, raised, self._sends_once)
             try:
                 response = self._inner.handle_request(departure.copy_of(request))
                 course.attempts.sends += 1
@@ -199,7 +201,9 @@ class AsyncTransport(_Transport[Request, Response, BaseAsyncQuota]):
                 course.key, course.options.costs, deadline, course.options.priority, in_front
             )
             course.waited += clock() - since
-            departure = AsyncDeparture(lane, permit, course, request, deadline, raised)
+            departure = AsyncDeparture(
+                lane, permit, course, request, deadline, raised, self._sends_once
+            )
             try:
                 response = await self._inner.handle_async_request(departure.copy_of(request))
                 course.attempts.sends += 1
