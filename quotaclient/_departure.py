@@ -20,7 +20,7 @@ from quotaclient._core.ask import SECOND, Permit
 from quotaclient._core.options import RequestOptions
 from quotaclient._lanes import AsyncLane, SyncLane
 from quotaclient._retry import Attempts
-from quotaclient._settings import Decision, deadline_after
+from quotaclient._settings import Decision
 from quotaclient._stores.memory import clock
 
 HEADERS_NEXT = ".send_request_headers.started"
@@ -47,7 +47,9 @@ class Course:
 
     key: str
     options: RequestOptions
-    attempts: Attempts
+    began: int  # on our clock
+    attempts: Attempts | None = None  # there from the first throttled answer on
+    sends: int = 0
     waited: int = 0
     late: int = 0  # how often a permit expired before this request left
 
@@ -59,7 +61,8 @@ class Course:
 
     def deadline(self, now: int) -> int | None:
         """When patience ends, if waiting begins now."""
-        return deadline_after(self.patience, now)
+        max_wait = self.options.max_wait
+        return None if max_wait is None else now + max(0, round(max_wait * SECOND) - self.waited)
 
 
 class _Departure(Generic[AnyLane]):
@@ -116,7 +119,7 @@ class _Departure(Generic[AnyLane]):
             min(self.lane.lane.left),
             self._course.waited / SECOND,
             self.permit.ticket.source,
-            self._course.attempts.sends,
+            self._course.sends,
             hold,
         )
 

@@ -25,6 +25,7 @@ from quotaclient._stores.memory import clock
 
 MOST_DRAINED = 16_384  # bytes of a throttled answer that are read to keep its connection
 DRAIN_TIME = 1.0  # seconds
+DELIVERED = Deliver(None)
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -54,6 +55,8 @@ class _Transport(Generic[Request, Response, AnyQuota]):
         self._sends_once = isinstance(inner, self._tracing)
         self._traces = self._sends_once  # others: once they have been seen to
         self._quota: AnyQuota = quota
+        settings = quota._settings
+        self._options = RequestOptions.read({}, settings.limits, settings.max_wait)
         self._retry = retry
         self._fixed_key = key if isinstance(key, str) else None
         self._key_of = None if key is None or isinstance(key, str) else key
@@ -64,23 +67,27 @@ class _Transport(Generic[Request, Response, AnyQuota]):
         origin, ours = origin_of(request.url), self._origin()
         if ours is not None and origin != ours:
             return None
-        settings = self._quota._settings
-        given = request.extensions.get("quota", {})
-        options = RequestOptions.read(given, settings.limits, settings.max_wait)
+        options = self._options
+        if "quota" in request.extensions:
+            settings = self._quota._settings
+            given = request.extensions["quota"]
+            options = RequestOptions.read(given, settings.limits, settings.max_wait)
         key = options.key
         if key is None and self._key_of is not None:
             key = checked_key(self._key_of(request))
-        return Course(key or self._fixed_key or origin, options, Attempts(self._retry))
+        return Course(key or self._fixed_key or origin, options, clock())
 
     def _verdict(self, request: Any, response: Any, course: Course) -> Deliver | Resend:
         """What the answer leads to."""
         if response.status_code < 400:
-            return Deliver(None)
+            return DELIVERED
         headers = response.headers.multi_items()
         feedback = read_feedback(response.status_code, headers, now=datetime.now(UTC))
         if not feedback.throttled:
-            return Deliver(None)
-        sends_left, backoff = course.attempts.answered(response)
+            return DELIVERED
+        if course.attempts is None:
+            course.attempts = Attempts(self._retry, course.began / SECOND)
+        sends_left, backoff = course.attempts.answered(response, course.sends)
         chances = Chances(
             sends_left=sends_left,
             replayable=self._can_replay(request.stream),
@@ -142,7 +149,7 @@ class SyncTransport(_Transport[Request, Response, BaseQuota]):
             departure = Departure(lane, permit, course, request, deadline, raised, self._sends_once)
             try:
                 response = self._inner.handle_request(departure.copy_of(request))
-                course.attempts.sends += 1
+                course.sends += 1
                 departure.take_over(request)
                 self._traces = self._traces or departure.traced
                 return response, departure
@@ -206,7 +213,7 @@ class AsyncTransport(_Transport[Request, Response, BaseAsyncQuota]):
             )
             try:
                 response = await self._inner.handle_async_request(departure.copy_of(request))
-                course.attempts.sends += 1
+                course.sends += 1
                 departure.take_over(request)
                 self._traces = self._traces or departure.traced
                 return response, departure

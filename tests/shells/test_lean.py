@@ -10,9 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
+from quotaclient import QuotaExceeded
 from quotaclient._departure import AsyncDeparture, Departure
 from quotaclient.testing import Answer, Http2Upstream, ScriptedUpstream
-from tests.shells.colours import Colour, Threads
+from tests.shells.colours import Colour, Threads, results
 
 DEPARTURE = [
     "http11.send_request_headers.started",
@@ -151,3 +152,15 @@ def test_nothing_of_a_request_waits_for_the_garbage_collector(
         assert [copy() for copy in copies] == [None]
     finally:
         gc.enable()
+
+
+def test_requests_without_options_are_as_the_client_says(
+    colour: Colour, key: str, upstream: ScriptedUpstream
+) -> None:
+    """Options of one request are no other's: cost, wait and key are back at the next."""
+    client = colour.client(upstream.url, limit="4/min", key=key, max_wait=0)
+    client.get("/", extensions={"quota": {"cost": 2, "max_wait": None, "key": f"{key}-other"}})
+    assert client.quota.used() == 0
+    outcomes = results([client.start("/") for _ in range(5)])
+    assert [type(outcome) for outcome in outcomes].count(QuotaExceeded) == 1
+    assert client.quota.used() == 4
