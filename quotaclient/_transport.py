@@ -25,6 +25,7 @@ from quotaclient._stores.memory import clock
 
 MOST_DRAINED = 16_384  # bytes of a throttled answer that are read to keep its connection
 DRAIN_TIME = 1.0  # seconds
+USUAL_PORTS = {"http": 80, "https": 443}
 DELIVERED = Deliver(None)
 
 Request = TypeVar("Request")
@@ -110,8 +111,8 @@ class _Transport(Generic[Request, Response, AnyQuota]):
 
 def origin_of(url: Any) -> str:
     """scheme://host:port, by which APIs are told apart."""
-    port = url.port or {"http": 80, "https": 443}.get(url.scheme, "")
-    return f"{url.scheme}://{url.host}:{port}"
+    scheme = url.scheme
+    return f"{scheme}://{url.host}:{url.port or USUAL_PORTS.get(scheme, '')}"
 
 
 class SyncTransport(_Transport[Request, Response, BaseQuota]):

@@ -154,6 +154,22 @@ def test_nothing_of_a_request_waits_for_the_garbage_collector(
         gc.enable()
 
 
+def test_base_urls_set_anew(colour: Colour, key: str, upstream: ScriptedUpstream) -> None:
+    """A client draws for its base_url of the moment, and for nothing elsewhere."""
+    with ScriptedUpstream(lambda received: Answer()) as other:
+        client = colour.client(upstream.url, limit="1/min", key=key, max_wait=0)
+        client.get(f"{other.url}/")
+        assert client.quota.used() == 0
+        client.inner.base_url = other.url
+        client.get(f"{upstream.url}/")
+        assert client.quota.used() == 0
+        client.get("/")
+        assert client.quota.used() == 1
+        client.inner.base_url = upstream.url
+        with pytest.raises(QuotaExceeded):
+            client.get("/")
+
+
 def test_requests_without_options_are_as_the_client_says(
     colour: Colour, key: str, upstream: ScriptedUpstream
 ) -> None:
