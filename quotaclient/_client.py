@@ -220,7 +220,7 @@ class QuotaClient(httpx.Client):
         )
         super().__init__(base_url=base_url, **httpx_client_arguments)
         # httpx builds its transports, for mounts= and proxies would go past a transport= of ours.
-        shared = (self.quota, policy, key, lambda: _origin(self.base_url))
+        shared = (self.quota, policy, key, _Home(self).origin)
         self._transport: httpx.BaseTransport = _Door(self._transport, *shared)
         self._mounts = {
             pattern: inner if inner is None else _Door(inner, *shared)
@@ -283,7 +283,7 @@ class AsyncQuotaClient(httpx.AsyncClient):
         )
         super().__init__(base_url=base_url, **httpx_client_arguments)
         # httpx builds its transports, for mounts= and proxies would go past a transport= of ours.
-        shared = (self.quota, policy, key, lambda: _origin(self.base_url))
+        shared = (self.quota, policy, key, _Home(self).origin)
         self._transport: httpx.AsyncBaseTransport = _AsyncDoor(self._transport, *shared)
         self._mounts = {
             pattern: inner if inner is None else _AsyncDoor(inner, *shared)
@@ -307,6 +307,20 @@ class AsyncQuotaClient(httpx.AsyncClient):
             await super().__aexit__(exc_type, exc_value, traceback)
         finally:
             await self.quota.aclose()
+
+
+class _Home:
+    """The origin of a client's base_url, which the user may set anew."""
+
+    def __init__(self, client: httpx.Client | httpx.AsyncClient) -> None:
+        self._client = client
+        self._known = (client.base_url, _origin(client.base_url))
+
+    def origin(self) -> str | None:
+        base_url = self._client.base_url
+        if base_url is not self._known[0]:
+            self._known = (base_url, _origin(base_url))
+        return self._known[1]
 
 
 def _origin(base_url: httpx.URL) -> str | None:

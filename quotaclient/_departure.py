@@ -22,9 +22,9 @@ from quotaclient._core.options import RequestOptions
 from quotaclient._decision import Booking, Decision
 from quotaclient._lanes import AsyncLane, SyncLane
 from quotaclient._retry import Attempts
-from quotaclient._settings import deadline_after
 from quotaclient._stores.memory import clock
 
+HEADERS_NEXT = ".send_request_headers.started"
 MOST_RAISED = 2  # departures of one request in a row that may cost a connection each
 
 AnyLane = TypeVar("AnyLane", SyncLane, AsyncLane)
@@ -49,7 +49,9 @@ class Course:
     key: str
     limits: tuple[Limit, ...]
     options: RequestOptions
-    attempts: Attempts
+    began: int  # on our clock
+    attempts: Attempts | None = None  # there from the first throttled answer on
+    sends: int = 0
     waited: int = 0
     late: int = 0  # how often a permit expired before this request left
 
@@ -61,7 +63,8 @@ class Course:
 
     def deadline(self, now: int) -> int | None:
         """When patience ends, if waiting begins now."""
-        return deadline_after(self.patience, now)
+        max_wait = self.options.max_wait
+        return None if max_wait is None else now + max(0, round(max_wait * SECOND) - self.waited)
 
 
 class _Departure(Generic[AnyLane]):
@@ -75,30 +78,33 @@ class _Departure(Generic[AnyLane]):
         request: Any,
         deadline: int | None,
         raised: int,
+        sends_once: bool,
     ) -> None:
         self.lane: AnyLane = lane
         self.permit: Permit | None = permit
+        self.traced = self._presented = False
         self._course = course
         self._costs = permit.costs
         self._deadline = deadline
         self._raised = raised
-        self.traced = self._presented = False
-        self._method = request.method.encode("ascii", "replace")
+        self._sends_once = sends_once
+        self._method: str = request.method
         self._user_trace = request.extensions.get("trace")
         self.timeouts: dict[str, float | None] = dict(request.extensions.get("timeout", {}))
 
     def copy_of(self, request: Any) -> Any:
         """The request for the inner transport. The caller's own travels on, to redirects."""
-        self._copy: Any = object.__new__(request.__class__)
         extensions = {**request.extensions, "trace": self.trace, "timeout": self.timeouts}
         extensions.pop("quota", None)
+        self._copy: Any = object.__new__(request.__class__)
         self._copy.__dict__.update(request.__dict__, extensions=extensions)
         return self._copy
 
     def take_over(self, request: Any) -> None:
         """Let the caller's request have what the inner transport did to its copy: read the body."""
-        if self._copy.stream is not request.stream:
-            request.__dict__.update(self._copy.__dict__, extensions=request.extensions)
+        copy, self._copy = self._copy, None  # a cycle, by `trace`: bodies would wait for the gc
+        if copy.stream is not request.stream:
+            request.__dict__.update(copy.__dict__, extensions=request.extensions)
 
     def trace(self, name: str, info: dict[str, Any]) -> Any:
         raise NotImplementedError
@@ -112,24 +118,36 @@ class _Departure(Generic[AnyLane]):
         """What the response tells of its permit; `hold`: seconds that its upstream asked for."""
         assert self.permit is not None  # it was presented
         return Decision(
-            remaining=self.lane.lane.remaining(self._costs),
-            waited=self._course.waited / SECOND,
-            source=self.permit.ticket.source,
-            attempts=self._course.attempts.sends,
-            hold=hold,
-            _booking=Booking(self.lane.lane.limits, self.permit, self.lane.settle),
+            self.lane.lane.remaining(self._costs),
+            self._course.waited / SECOND,
+            self.permit.ticket.source,
+            self._course.sends,
+            hold,
+            Booking(self.lane.lane.limits, self.permit, self.lane.settle),
         )
 
-    def _departs(self, name: str, info: dict[str, Any]) -> bool:
-        """Whether our headers come next; those of a CONNECT to a proxy are not ours."""
-        if not name.endswith(".send_request_headers.started"):
+    def _departs(self, info: dict[str, Any]) -> bool:
+        """Whether the headers that come next are ours; those of a CONNECT to a proxy are not."""
+        method = self._method.encode("ascii", "replace")
+        if getattr(info.get("request"), "method", method) != method:
             return False
-        return bool(getattr(info.get("request"), "method", self._method) == self._method)
-
-    def _spend_again(self) -> None:
-        """A transport inside ours that sends again needs another permit; the first is spent."""
-        if self._presented:
+        if self._presented:  # a transport inside ours that sends again needs another permit
             self.permit, self._presented = None, False
+        return True
+
+    def _depart(self, name: str, info: dict[str, Any]) -> None:
+        """The permit is spent.
+
+        On HTTP/1.1 httpcore's request goes on without our `trace`: nothing that follows is ours
+        to know, and each event costs time. On HTTP/2 the same request may depart once more, when
+        the server went away before it looked at it.
+        """
+        self._presented = True
+        if self._sends_once and self._user_trace is None and name.startswith("http11."):
+            sent = info["request"]
+            extensions = dict(sent.extensions)
+            if extensions.pop("trace", None) == self.trace:  # no other is around it
+                sent.extensions = extensions
 
     def _is_late(self) -> bool:
         return self.permit is None or clock() > self.permit.expires
@@ -150,12 +168,11 @@ class Departure(_Departure[SyncLane]):
         self.traced = True
         if self._user_trace is not None:
             self._user_trace(name, info)
-        if not self._departs(name, info):
+        if not (name.endswith(HEADERS_NEXT) and self._departs(info)):
             return
-        self._spend_again()
         if self._is_late():
             self._exchange(self._exchange_until(name))
-        self._presented = True
+        self._depart(name, info)
 
     def _exchange(self, deadline: int | None) -> None:
         since = clock()
@@ -179,12 +196,11 @@ class AsyncDeparture(_Departure[AsyncLane]):
         self.traced = True
         if self._user_trace is not None:
             await self._user_trace(name, info)
-        if not self._departs(name, info):
+        if not (name.endswith(HEADERS_NEXT) and self._departs(info)):
             return
-        self._spend_again()
         if self._is_late():
             await self._exchange(self._exchange_until(name))
-        self._presented = True
+        self._depart(name, info)
 
     async def _exchange(self, deadline: int | None) -> None:
         since = clock()

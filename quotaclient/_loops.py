@@ -22,11 +22,12 @@ def on_asyncio() -> bool:
 
 def running_loop() -> object:
     """What tells one loop from another; weakly referable."""
-    if on_asyncio():
+    try:
         return asyncio.get_running_loop()
-    import trio  # who is not on asyncio is on trio, which is there then
+    except RuntimeError:
+        import trio  # who is not on asyncio is on trio, which is there then
 
-    return trio.lowlevel.current_trio_token()
+        return trio.lowlevel.current_trio_token()
 
 
 def runs_here(loop: object) -> bool:

@@ -6,7 +6,6 @@ the feedback to say, and the waiting is done in the lane.
 
 from __future__ import annotations
 
-from time import monotonic
 from typing import Any
 
 import tenacity
@@ -30,21 +29,20 @@ def checked_retry(value: object) -> tenacity.BaseRetrying:
 
 
 class Attempts:
-    """The sends of one request, as its retry policy sees them."""
+    """The sends of one request, as its retry policy sees them.
 
-    def __init__(self, policy: tenacity.BaseRetrying) -> None:
-        self.sends = 0
+    Made when one of them was throttled: most requests need no state of tenacity's.
+    """
+
+    def __init__(self, policy: tenacity.BaseRetrying, started: float) -> None:
         self._policy = policy
-        self._started = monotonic()
-        self._state: tenacity.RetryCallState | None = None
+        self._state = tenacity.RetryCallState(policy, None, (), {})
+        self._state.start_time = started
 
-    def answered(self, response: Any) -> tuple[bool, float]:
-        """Whether the policy allows another send, and its back-off in seconds."""
+    def answered(self, response: Any, sends: int) -> tuple[bool, float]:
+        """Whether the policy allows another send after so many, and its back-off in seconds."""
         state = self._state
-        if state is None:
-            state = self._state = tenacity.RetryCallState(self._policy, None, (), {})
-            state.start_time = self._started
-        state.attempt_number = self.sends
+        state.attempt_number = sends
         state.set_result(response)
         backoff = float(self._policy.wait(state))
         backoff = backoff if backoff > LEAST_BACKOFF else LEAST_BACKOFF

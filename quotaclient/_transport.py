@@ -25,6 +25,8 @@ from quotaclient._stores.memory import clock
 
 MOST_DRAINED = 16_384  # bytes of a throttled answer that are read to keep its connection
 DRAIN_TIME = 1.0  # seconds
+USUAL_PORTS = {"http": 80, "https": 443}
+DELIVERED = Deliver(None)
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -50,8 +52,12 @@ class _Transport(Generic[Request, Response, AnyQuota]):
         origin: Callable[[], str | None],
     ) -> None:
         self._inner = inner
-        self._traces = isinstance(inner, self._tracing)  # others: once they have been seen to
+        # The library's own transport makes a new request of httpcore for everything it sends.
+        self._sends_once = isinstance(inner, self._tracing)
+        self._traces = self._sends_once  # others: once they have been seen to
         self._quota: AnyQuota = quota
+        settings = quota._settings
+        self._options = RequestOptions.read({}, settings.limits, settings.max_wait)
         self._retry = retry
         self._fixed_key = key if isinstance(key, str) else None
         self._key_of = None if key is None or isinstance(key, str) else key
@@ -63,25 +69,28 @@ class _Transport(Generic[Request, Response, AnyQuota]):
         if ours is not None and origin != ours:
             return None
         settings = self._quota._settings
-        limits = settings.limits
+        limits, options = settings.limits, self._options
         if settings.routes:
             limits = settings.limits_for(request.method, request.url.raw_path)
-        given = request.extensions.get("quota", {})
-        options = RequestOptions.read(given, limits, settings.max_wait)
+        if "quota" in request.extensions or len(limits) != len(settings.limits):
+            given = request.extensions.get("quota", {})
+            options = RequestOptions.read(given, limits, settings.max_wait)
         key = options.key
         if key is None and self._key_of is not None:
             key = checked_key(self._key_of(request))
-        return Course(key or self._fixed_key or origin, limits, options, Attempts(self._retry))
+        return Course(key or self._fixed_key or origin, limits, options, clock())
 
     def _verdict(self, request: Any, response: Any, course: Course) -> Deliver | Resend:
         """What the answer leads to."""
         if response.status_code < 400:
-            return Deliver(None)
+            return DELIVERED
         headers = response.headers.multi_items()
         feedback = read_feedback(response.status_code, headers, now=datetime.now(UTC))
         if not feedback.throttled:
-            return Deliver(None)
-        sends_left, backoff = course.attempts.answered(response)
+            return DELIVERED
+        if course.attempts is None:
+            course.attempts = Attempts(self._retry, course.began / SECOND)
+        sends_left, backoff = course.attempts.answered(response, course.sends)
         chances = Chances(
             sends_left=sends_left,
             replayable=self._can_replay(request.stream),
@@ -104,8 +113,8 @@ class _Transport(Generic[Request, Response, AnyQuota]):
 
 def origin_of(url: Any) -> str:
     """scheme://host:port, by which APIs are told apart."""
-    port = url.port or {"http": 80, "https": 443}.get(url.scheme, "")
-    return f"{url.scheme}://{url.host}:{port}"
+    scheme = url.scheme
+    return f"{scheme}://{url.host}:{url.port or USUAL_PORTS.get(scheme, '')}"
 
 
 class SyncTransport(_Transport[Request, Response, BaseQuota]):
@@ -145,10 +154,10 @@ class SyncTransport(_Transport[Request, Response, BaseQuota]):
                 in_front,
             )
             course.waited += clock() - since
-            departure = Departure(lane, permit, course, request, deadline, raised)
+            departure = Departure(lane, permit, course, request, deadline, raised, self._sends_once)
             try:
                 response = self._inner.handle_request(departure.copy_of(request))
-                course.attempts.sends += 1
+                course.sends += 1
                 departure.take_over(request)
                 self._traces = self._traces or departure.traced
                 return response, departure
@@ -212,10 +221,12 @@ class AsyncTransport(_Transport[Request, Response, BaseAsyncQuota]):
                 in_front,
             )
             course.waited += clock() - since
-            departure = AsyncDeparture(lane, permit, course, request, deadline, raised)
+            departure = AsyncDeparture(
+                lane, permit, course, request, deadline, raised, self._sends_once
+            )
             try:
                 response = await self._inner.handle_async_request(departure.copy_of(request))
-                course.attempts.sends += 1
+                course.sends += 1
                 departure.take_over(request)
                 self._traces = self._traces or departure.traced
                 return response, departure
