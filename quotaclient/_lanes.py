@@ -230,8 +230,7 @@ class AsyncLane:
         self, costs: tuple[int, ...], deadline: int | None, priority: int, in_front: bool
     ) -> Outcome:
         waiter = self.lane.enter(costs, deadline, priority, in_front=in_front)
-        if not self.lane.asking:  # else there is nothing to do before the answer
-            self._advance()
+        self._advance()
         try:
             while waiter.outcome is None:
                 event = anyio.Event()

@@ -52,6 +52,8 @@ from quotaclient._core.refusals import Memory
 MOST_AT_ONCE = 250  # requests in one ask: whom a loop can wake while their permits last
 FRESH = SECOND // 2  # a permit that waited longer than this is checked before it goes out (P6)
 OFTEN = 2  # times that a request may lose its permit to time before its guard is widened
+CROWD = 100  # waiters; of more, expired permits make room for reservations
+ROOM_EVERY = SECOND // 50  # only once in so long
 LINGER = FRESH  # what nobody waits for travels with the next ask, or alone after this
 CHECK_AHEAD = SECOND // 20  # so much before it is due, so that the check costs no time
 
@@ -87,7 +89,8 @@ class Lane:
         self._asked: tuple[Group, ...] = ()  # what was asked for last
         self._wanted = 0  # the requests in it that wait
         self._resume_at = 0  # not to ask before: the last answer had nothing for anybody
-        self._room_made = -CHECK_AHEAD  # when reservations were last given back to be booked anew
+        self._room_at = NEVER  # when reservations are given back to be booked anew
+        self._room_made = -ROOM_EVERY  # when they were last
         self._greets_at = 0  # when the store is to note again that this lane is there
         self._held = 0
         self._memory = Memory()
@@ -178,7 +181,9 @@ class Lane:
         """A request joins the line; in front, when it stood there before and lost its permit."""
         waiter = Waiter(costs, deadline, priority, wake)
         waiter.hears = self._rounds + (2 if self._asking else 1)
-        if deadline is not None and not in_front:
+        if in_front:
+            self._in_line = False  # the permit that it gave back makes room: ask at once
+        elif deadline is not None:
             self._unchecked.append(waiter)
         self._queue.append(waiter, in_front=in_front)
         return waiter
@@ -208,15 +213,25 @@ class Lane:
             self._guard.widen()
 
     def _make_room(self, permit: Permit, now: int) -> None:
-        """Give a permit back and the reservations with it, to book them anew, and earlier.
+        """Give a permit back, and the reservations too, to book them anew, and earlier.
 
-        Once for many that expire together: a busy host is not to spend its time on this.
+        Of a crowd many expire together, and a busy host is not to spend its time on this: then
+        once for all that do within a moment.
         """
         self.give_back(permit)
-        if now >= self._room_made + CHECK_AHEAD:
-            self._room_made = now
+        if len(self._queue) > CROWD:
+            self._room_at = min(self._room_at, max(now, self._room_made + ROOM_EVERY))
+        else:
             self._in_line = False
             for later in self._hand.take_after(permit.expires):
+                self.give_back(later)
+
+    def _book_anew(self, now: int) -> None:
+        """Give back the reservations, when a permit has made room for them."""
+        if now >= self._room_at:
+            self._room_at, self._room_made = NEVER, now
+            self._in_line = False
+            for later in self._hand.take_after(now):
                 self.give_back(later)
 
     def give_back(self, permit: Permit) -> None:
@@ -318,6 +333,7 @@ class Lane:
 
     def settle(self, now: int) -> None:
         """Give every waiter the outcome that is due."""
+        self._book_anew(now)
         self._hand_out(now)
         self._turn_away(now)
         self._return_surplus(now)
@@ -446,7 +462,7 @@ class Lane:
         return None if until == NEVER else until
 
     def _wake_at(self, check: bool) -> int | None:
-        times: list[int] = []
+        times = [] if self._room_at == NEVER else [self._room_at]
         if self._hand and not (check and self._asking):
             times.append(self._hand[0].at - (CHECK_AHEAD if check else 0))
         if not self._asking:

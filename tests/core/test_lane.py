@@ -6,9 +6,11 @@ from quotaclient._core.ask import NEVER, Answer, Ask, GiveBack, Permit, Refusal,
 from quotaclient._core.guard import Guard
 from quotaclient._core.lane import (
     CHECK_AHEAD,
+    CROWD,
     FRESH,
     LINGER,
     MOST_AT_ONCE,
+    ROOM_EVERY,
     Lane,
     Sleep,
 )
@@ -399,6 +401,22 @@ def test_an_exchanged_permit_asks_at_once() -> None:
     assert (len(ask.returns), ask.groups) == (1, ((2, (1,), 0),))
     answered(lane, permit(10), now=20)
     assert isinstance(front.outcome, Permit)
+
+
+def test_in_a_crowd_room_is_made_once_for_many() -> None:
+    """Permits that expire together make room for the reservations once in a while, not each."""
+    lane = a_lane()
+    for _ in range(CROWD + 1):
+        enter(lane)
+    asked(lane)
+    answered(lane, permit(5 * SECOND))
+    lane.exchange(permit(0), 1, 10)
+    assert len(asked(lane, 10).returns) == 2
+    answered(lane, permit(5 * SECOND), now=20)
+    for now in (30, 40):
+        lane.exchange(permit(0), 1, now)
+    assert sleeps(lane, 50) == 10 + ROOM_EVERY
+    assert len(asked(lane, 10 + ROOM_EVERY).returns) == 3
 
 
 def test_with_a_place_in_line_nothing_more_is_asked() -> None:
