@@ -17,6 +17,7 @@ from quotaclient._core.ask import SECOND
 from quotaclient._core.limits import Limit
 
 TRIPS = 8  # the shortest of so many counts: a busy moment of this host is not the network
+ENOUGH = 4  # of them say something: on the first connections are made, and whatever else begins
 
 
 def default_guard(limits: tuple[Limit, ...]) -> int:
@@ -46,12 +47,9 @@ class Guard:
         self.warning: str | None = None
 
     def took(self, trip: int) -> None:
-        """The store was asked and answered in so many microseconds.
-
-        The first trip does not count: connections are made on it, and scripts sent.
-        """
+        """The store was asked and answered in so many microseconds."""
         self._trips.append(trip)
-        if self._automatic and len(self._trips) > 1:
+        if self._automatic and len(self._trips) >= ENOUGH:
             shortest = min(self._trips)
             self.value = max(self._least, min(4 * shortest, self._longest))
             if self.value > self._least:

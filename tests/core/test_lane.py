@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quotaclient._core.ask import NEVER, Answer, Ask, GiveBack, Permit, Refusal, Ticket
-from quotaclient._core.guard import Guard
+from quotaclient._core.guard import ENOUGH, Guard
 from quotaclient._core.lane import (
     CHECK_AHEAD,
     CROWD,
@@ -777,7 +777,7 @@ def test_what_was_really_used_travels_with_the_next_ask() -> None:
 def test_the_guard_follows_the_trips() -> None:
     """What the store's answers took goes into the guard of the next ask, and into a warning."""
     lane = a_lane(Limit(10, 1), guard=None)
-    for _ in range(3):
+    for _ in range(ENOUGH):
         enter(lane)
         asked(lane)
         lane.told(Answer("store", 0, trip=60_000, permits=(permit(0),)), 0)
