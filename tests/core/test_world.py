@@ -108,7 +108,7 @@ def test_nothing_is_wasted_and_all_get_their_part(limit: Limit, lanes: int, seco
     assert sent >= 0.97 * possible
     assert world.asks <= 1.1 * sent
     assert world.checks <= sent
-    later = [name for at, _, _, name in world.departures if at > begin + limit.period_us]
+    later = [one.shell.lane.name for one in world.departures if one.when > begin + limit.period_us]
     parts = [later.count(f"lane-{number}") for number in range(lanes)]
     assert min(parts) >= 0.8 * max(parts), parts
 
