@@ -10,8 +10,16 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from quotaclient._core.ask import Ask, GiveBack, Grant, Group, Refusal, Reply
-from quotaclient._core.limits import Limit
+from quotaclient._core.bucket import BucketWindow
+from quotaclient._core.fixed import FixedWindow
+from quotaclient._core.limits import Kind, Limit
 from quotaclient._core.window import Window
+
+_RECORDS: dict[Kind, type[Window]] = {
+    "sliding": Window,
+    "fixed": FixedWindow,
+    "bucket": BucketWindow,
+}
 
 
 def window_name(limit: Limit) -> str:
@@ -22,6 +30,8 @@ def window_name(limit: Limit) -> str:
     is nobody's business.
     """
     name = f"{limit.name}:{limit.kind}:{limit.period_us}"
+    if limit.zone:
+        name = f"{name}:{limit.zone}"
     if not limit.route:
         return name
     return (
@@ -29,36 +39,51 @@ def window_name(limit: Limit) -> str:
     )
 
 
+def new_record(limit: Limit) -> Window:
+    """An empty record of the kind of this limit."""
+    return _RECORDS[limit.kind](limit.period_us)
+
+
 @dataclass(slots=True)
 class Account:
-    """All that a store keeps under one key."""
+    """All that a store keeps under one key.
+
+    `epoch` is what to add to the clock of those who ask to get UTC, as the last of them said.
+    """
 
     windows: dict[str, Window] = field(default_factory=dict[str, Window])
     hold: int = 0
     lanes: dict[str, int] = field(default_factory=dict[str, int])
+    epoch: int = 0
 
     def window(self, limit: Limit) -> Window:
         """The record that this limit books in."""
         name = window_name(limit)
         if name not in self.windows:
-            self.windows[name] = Window(limit.period_us)
+            self.windows[name] = new_record(limit)
         return self.windows[name]
+
+    def opened(self, limit: Limit, now: int) -> Window:
+        """The record that this limit books in, as it is now."""
+        window = self.window(limit)
+        window.open(limit, now, self.epoch)
+        return window
 
     def is_empty(self, now: int) -> bool:
         """Whether forgetting this account would change no answer."""
-        return self.hold <= now and all(
-            window.last_by + window.period <= now for window in self.windows.values()
-        )
+        return self.hold <= now and all(window.is_over(now) for window in self.windows.values())
 
     def raise_hold(self, until: int) -> None:
         """Nobody sends before `until`. Holds merge by maximum and are never shortened."""
         self.hold = max(self.hold, until)
 
-    def reserve(self, ask: Ask, now: int) -> Reply:
-        """Take back, count what was sent elsewhere, book what is asked: in one step."""
-        windows = [self.window(limit) for limit in ask.limits]
-        for window in windows:
-            window.forget(now)
+    def reserve(self, ask: Ask, now: int, epoch: int = 0) -> Reply:
+        """Take back, count what was sent elsewhere, book what is asked: in one step.
+
+        `now + epoch` is the time in UTC.
+        """
+        self.epoch = epoch
+        windows = [self.opened(limit, now) for limit in ask.limits]
         for returned in ask.returns:
             _take_back(windows, returned, now)
         for sent in ask.sent:
@@ -75,7 +100,7 @@ class Account:
             now=now,
             hold=self.hold if self.hold > now else 0,
             generations=tuple(window.generation for window in windows),
-            used=tuple(window.total for window in windows),
+            used=tuple(window.used for window in windows),
             grants=tuple(booking.grants),
             refusal=booking.refusal,
         )
@@ -120,7 +145,7 @@ class _Booking:
             return False
         return all(
             window.total + lanes * sum(group.requests * group.costs[i] for group in self.ask.groups)
-            <= limit.count
+            <= limit.most
             for i, (window, limit) in enumerate(zip(self.windows, self.ask.limits, strict=True))
         )
 
@@ -172,7 +197,7 @@ class _Booking:
         rooms: dict[int, int] = {}
         while len(rooms) < len(drawn):
             for i in drawn:
-                limit = self.ask.limits[i].count
+                limit = self.ask.limits[i].most
                 at, peak = self.windows[i].first_fit(self.start, costs[i], limit, self.ask.guard)
                 if at > self.start:
                     self.start, self._pressing = at, i

@@ -114,8 +114,16 @@ class Ask:
 
     @property
     def ahead(self) -> tuple[int, ...]:
-        """The units that each window frees within a horizon, all lanes together."""
-        return tuple(-(-limit.count * self.horizon // limit.period_us) for limit in self.limits)
+        """The units that each window frees within a horizon, all lanes together.
+
+        A fixed one frees all at the end of a period.
+        """
+        return tuple(
+            limit.count
+            if limit.kind == "fixed"
+            else -(-limit.count * self.horizon // limit.period_us)
+            for limit in self.limits
+        )
 
 
 class Refusal(NamedTuple):
@@ -187,7 +195,7 @@ def localize(ask: Ask, reply: Reply, source: Source, asked: int, received: int) 
         trip=received - asked,
         used=reply.used,
         left=tuple(
-            max(0, limit.count - used) for limit, used in zip(ask.limits, reply.used, strict=True)
+            max(0, limit.most - used) for limit, used in zip(ask.limits, reply.used, strict=True)
         ),
         generations=reply.generations,
         hold=received + reply.hold - reply.now if reply.hold else 0,

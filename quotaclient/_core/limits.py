@@ -3,32 +3,42 @@
 The text, with blanks anywhere between words and no blank needed around "/":
 
     limits = limit (";" limit)*                        10/s; 1000/h
-    limit  = count [name] ("/" | "per") period         90000 tokens/min
+    limit  = rate [kind] | burst "burst," rate         40 burst, 2/s
+    rate   = count [name] ("/" | "per") period         90000 tokens/min
     period = [number] unit                             5 per 2 minutes
+    kind   = "fixed" [zone]                            10000/day fixed America/Los_Angeles
+           | "bucket" burst                            2/s bucket 40
+           | "pace" [burst]                            100/min pace
 
-The functions at the end decide what is valid; everything that makes a limit passes through them.
+"pace" is no kind of its own: it is two sliding limits, of which the second spreads requests out.
 """
 
 from __future__ import annotations
 
 import re
-import reprlib
 from collections.abc import Iterable
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
-Kind = Literal["sliding"]
+from quotaclient._core.checks import (
+    NAME,
+    InvalidLimit,
+    Kind,
+    checked_burst,
+    checked_count,
+    checked_kind,
+    checked_name,
+    checked_number,
+    checked_period,
+    checked_route,
+    checked_text,
+    checked_zone,
+    microseconds,
+    shown,
+)
 
-# Redis computes in doubles, exact to 2**53 ≈ 9e15: room for the sum of thousands of full windows.
-_MAX_COUNT = 10**12
-# Redis expires keys by the millisecond; a shorter window could not be told from none.
-_MIN_PERIOD = 0.001
-# A leap year: the longest quota that anyone sells by.
-_MAX_PERIOD = 366 * 86_400
-# Some fifty limits with names; more is not a limit but a file handed in by mistake.
-_MAX_TEXT = 1_000
+__all__ = ["InvalidLimit", "Kind", "Limit", "Unit", "day", "hour", "limits_of", "minute", "second"]
 
+_HOUR = 3_600_000_000  # µs: by which clocks are set
 _UNITS = {
     name: seconds
     for seconds, names in {
@@ -39,18 +49,17 @@ _UNITS = {
     }.items()
     for name in names
 }
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 # A name stands apart from its count: "1e3/min" and "100k/min" are mistakes, not 1 e3 and 100 k.
 _LIMIT = re.compile(
-    rf"""(?P<count>[0-9]+) (?:\s+(?P<name>{_NAME.pattern}))?
+    rf"""(?:(?P<first>[0-9]+) \s+ (?i:burst) \s*,\s*)?
+         (?P<count>[0-9]+) (?:\s+(?P<name>{NAME.pattern}))?
          (?: \s*/\s* | \s+(?i:per)\s+ )
-         (?P<number>[0-9]+(?:\.[0-9]+)?)? \s* (?P<unit>[A-Za-z]+)""",
+         (?P<number>[0-9]+(?:\.[0-9]+)?)? \s* (?P<unit>[A-Za-z]+)
+         (?: \s+(?P<pace>(?i:pace)) (?:\s+(?P<least>[0-9]+))?
+           | \s+(?P<fixed>(?i:fixed)) (?:\s+(?P<zone>[A-Za-z][A-Za-z0-9_+/-]*))?
+           | \s+(?i:bucket) \s+ (?P<burst>[0-9]+) )?""",
     re.ASCII | re.VERBOSE,
 )
-
-
-class InvalidLimit(ValueError):
-    """A limit that cannot be; the message shows the value and a correct example."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +72,10 @@ class Unit:
     seconds: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "seconds", _checked_period(self.seconds))
+        object.__setattr__(self, "seconds", checked_period(self.seconds))
 
     def __mul__(self, factor: float) -> Unit:
-        return Unit(_checked_number(factor) * self.seconds)
+        return Unit(checked_number(factor) * self.seconds)
 
     __rmul__ = __mul__
 
@@ -76,12 +85,16 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Limit:
-    """At most `count` units in any `period`.
+    """At most `count` units in any `period`, or as its kind has it.
 
     `count`: whole units, 1 to 10**12.
     `period`: seconds, 0.001 to 366 days, or a unit such as `minute`; kept to the whole microsecond.
     `name`: what is counted; a letter, then up to 63 letters, digits, "_" or "-".
-    `kind`: "sliding", which holds for every stretch of `period` seconds, wherever it begins.
+    `kind`: "sliding" holds for every stretch of `period` seconds, wherever it begins; "fixed" for
+        aligned periods, which begin at midnight or divide a day; "bucket" is one that holds
+        `burst` units and regains `count` per `period`.
+    `zone`: whose midnight, for "fixed": an IANA name, "UTC" unless told otherwise.
+    `burst`: whole units, 1 to 10**12, for "bucket".
     `route`: whose limit it is, "" for the client's own; `routes=` fills it in.
 
     Raises InvalidLimit for anything else. `Limit.parse(str(limit))` gives back an equal limit, if
@@ -93,6 +106,8 @@ class Limit:
     name: str
     kind: Kind
     route: str
+    zone: str | None
+    burst: int | None
 
     # By hand, because a unit is taken for `period` and seconds are kept: each has its own type.
     def __init__(
@@ -103,38 +118,88 @@ class Limit:
         name: str = "requests",
         kind: Kind = "sliding",
         route: str = "",
+        zone: str | None = None,
+        burst: int | None = None,
     ) -> None:
         seconds = period.seconds if isinstance(period, Unit) else period
-        object.__setattr__(self, "count", _checked_count(count))
-        object.__setattr__(self, "period", _checked_period(seconds))
-        object.__setattr__(self, "name", _checked_name(name))
-        object.__setattr__(self, "kind", _checked_kind(kind))
-        object.__setattr__(self, "route", _checked_route(route))
+        object.__setattr__(self, "count", checked_count(count))
+        object.__setattr__(self, "period", checked_period(seconds))
+        object.__setattr__(self, "name", checked_name(name))
+        object.__setattr__(self, "kind", checked_kind(kind))
+        object.__setattr__(self, "route", checked_route(route))
+        object.__setattr__(self, "zone", checked_zone(zone, self.kind, self.period))
+        object.__setattr__(self, "burst", checked_burst(burst, self.kind))
 
     @property
     def period_us(self) -> int:
         """The period in microseconds, 1,000 to 366 days."""
-        return _microseconds(self.period)
+        return microseconds(self.period)
+
+    @property
+    def most(self) -> int:
+        """The most units that may go at once."""
+        return self.burst or self.count
+
+    @property
+    def reach_us(self) -> int:
+        """For how long, in microseconds, a unit may matter at most: till a full bucket is empty."""
+        if self.burst:
+            return -(-self.burst * self.period_us // self.count)
+        return self.period_us + self._shift
+
+    def least_span(self, units: int) -> int:
+        """Microseconds that pass at least, once a unit has gone, until so many more may have."""
+        if self.burst:
+            return max(0, units - self.burst) * self.period_us // self.count
+        if self.kind == "fixed":
+            return max(0, units // self.count - 1) * max(0, self.period_us - self._shift)
+        return units // self.count * self.period_us
+
+    @property
+    def _shift(self) -> int:
+        """By how much a period may be longer or shorter, in microseconds."""
+        return 0 if self.zone in (None, "UTC") else _HOUR
+
+    def pace(self, burst: int | None = None) -> tuple[Limit, Limit]:
+        """This limit, and one that spreads its units: `burst` per `burst × period / count`.
+
+        `burst`: whole units, 1 to count - 1; a tenth of the count, rounded up, if left out.
+        """
+        if self.kind != "sliding":
+            raise InvalidLimit(f'"{self}" cannot be paced, "100/min pace" can: leave "pace" out')
+        units = -(-self.count // 10) if burst is None else checked_count(burst)
+        if units >= self.count:
+            raise InvalidLimit(
+                f'"{self}" with a burst of {units} is not paced: take one from 1 to'
+                f' {self.count - 1:,}, or leave "pace" out; for example "100/min pace 5"'
+            )
+        spread = -(-units * self.period_us // self.count)
+        return self, replace(self, count=units, period=spread / 1e6)
 
     def __str__(self) -> str:
         amount = str(self.count) if self.name == "requests" else f"{self.count} {self.name}"
         text = f"{amount}/{_period_text(self.period_us)}"
+        if self.kind == "fixed":
+            text += " fixed" if self.zone == "UTC" else f" fixed {self.zone}"
+        if self.burst:
+            text += f" bucket {self.burst}"
         return f"{text} on {self.route}" if self.route else text
 
     @classmethod
     def parse(cls, text: str) -> tuple[Limit, ...]:
-        """The limits in `text`, in its order: "100/min", "10/s; 1000/h", "5 per 2 minutes".
+        """The limits in `text`, in its order: "100/min", "10/s; 1000/h", "5 per 2 minutes",
+        "10000/day fixed America/Los_Angeles", "2/s bucket 40", "100/min pace", which are two.
 
         Units are s, m, h and d and their longer names (sec, min, hr, day, …) in any case; the
         number before the unit may have decimals, the count may not. Raises InvalidLimit for text
         over 1,000 characters, for two limits on the same window, for anything else.
         """
-        parts = [part.strip() for part in _checked_text(text).split(";")]
+        parts = [part.strip() for part in checked_text(text).split(";")]
         if "" in parts:
             raise InvalidLimit(
-                f'{_shown(text)} lacks a limit; for example "100/min" or "10/s; 1000/h"'
+                f'{shown(text)} lacks a limit; for example "100/min" or "10/s; 1000/h"'
             )
-        return _distinct(map(_parse_one, parts))
+        return _distinct(limit for part in parts for limit in _parse_one(part))
 
 
 def limits_of(value: str | Limit | Iterable[Limit]) -> tuple[Limit, ...]:
@@ -150,7 +215,7 @@ def limits_of(value: str | Limit | Iterable[Limit]) -> tuple[Limit, ...]:
         elements = iter(value)
     except TypeError:
         raise InvalidLimit(
-            f'{_shown(value)} is not a limit; for example "100/min" or 100 / minute'
+            f'{shown(value)} is not a limit; for example "100/min" or 100 / minute'
         ) from None
     limits = _distinct(map(_checked_limit, elements))
     if not limits:
@@ -158,31 +223,47 @@ def limits_of(value: str | Limit | Iterable[Limit]) -> tuple[Limit, ...]:
     return limits
 
 
-def _parse_one(text: str) -> Limit:
+def _parse_one(text: str) -> tuple[Limit, ...]:
     match = _LIMIT.fullmatch(text)
     if match is None:
         raise InvalidLimit(
-            f'{_shown(text)} is not a limit: write a whole count, "/" or "per", and a period,'
-            ' for example "100/min", "5 per 2 minutes" or "90000 tokens/min"'
+            f'{shown(text)} is not a limit: write a whole count, "/" or "per", and a period,'
+            ' for example "100/min", "5 per 2 minutes" or "90000 tokens/min"; after that maybe'
+            ' "pace", "fixed" or "bucket" with its burst, for example "2/s bucket 40"'
         )
     unit = _UNITS.get(match["unit"].lower())
     if unit is None:
         raise InvalidLimit(
-            f"{_shown(text)} has the unknown unit {_shown(match['unit'])}:"
+            f"{shown(text)} has the unknown unit {shown(match['unit'])}:"
             ' use s, min, h or d, for example "100/min"'
         )
-    count, number, name = int(match["count"]), float(match["number"] or 1), match["name"]
     try:
-        return Limit(count, number * unit, name=name or "requests")
+        return _made(match, unit)
     except InvalidLimit as error:
-        raise InvalidLimit(f"{_shown(text)} is not a limit: {error}") from None
+        raise InvalidLimit(f"{shown(text)} is not a limit: {error}") from None
+
+
+def _made(match: re.Match[str], unit: int) -> tuple[Limit, ...]:
+    count, name = int(match["count"]), match["name"] or "requests"
+    period = float(match["number"] or 1) * unit
+    bursts = [int(burst) for burst in match.group("first", "burst") if burst]
+    if bursts:
+        if len(bursts) > 1 or match["pace"] or match["fixed"]:
+            raise InvalidLimit('a burst makes it a bucket, once; for example "2/s bucket 40"')
+        return (Limit(count, period, name=name, kind="bucket", burst=bursts[0]),)
+    if match["fixed"]:
+        return (Limit(count, period, name=name, kind="fixed", zone=match["zone"]),)
+    limit = Limit(count, period, name=name)
+    if match["pace"]:
+        return limit.pace(int(match["least"]) if match["least"] else None)
+    return (limit,)
 
 
 def _distinct(limits: Iterable[Limit]) -> tuple[Limit, ...]:
-    """`limits` as a tuple, if each has a window of its own: its route, name, kind and period."""
-    windows: dict[tuple[str, str, Kind, int], Limit] = {}
+    """`limits` as a tuple, if each has a window of its own: its route, name, kind, period, zone."""
+    windows: dict[tuple[str, str, Kind, int, str | None], Limit] = {}
     for limit in limits:
-        window = (limit.route, limit.name, limit.kind, limit.period_us)
+        window = (limit.route, limit.name, limit.kind, limit.period_us, limit.zone)
         if window in windows:
             raise InvalidLimit(
                 f'"{windows[window]}" and "{limit}" are limits on one window: keep the smaller, or'
@@ -192,85 +273,13 @@ def _distinct(limits: Iterable[Limit]) -> tuple[Limit, ...]:
     return tuple(windows.values())
 
 
-# The checks take `object`: callers without a type checker deserve our errors too.
-
-
-def _checked_count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_COUNT:
-        raise InvalidLimit(
-            f"the count must be a whole number from 1 to {_MAX_COUNT:,}, not {_shown(value)};"
-            ' for example Limit(100, 60) or "100/min"'
-        )
-    return int(value)
-
-
-def _checked_period(value: object) -> float:
-    number = _checked_number(value)
-    if not _MIN_PERIOD <= number <= _MAX_PERIOD:  # false for nan
-        raise _bad_period(value)
-    return _microseconds(number) / 1e6
-
-
-def _checked_number(value: object) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        with suppress(OverflowError):  # an int may be longer than any float
-            return float(value)
-    raise _bad_period(value)
-
-
-def _checked_name(value: object) -> str:
-    if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise InvalidLimit(
-            f'the name must be a letter and up to 63 letters, digits, "_" or "-",'
-            f' not {_shown(value)}; for example name="tokens" or "90000 tokens/min"'
-        )
-    return value
-
-
-def _checked_kind(value: object) -> Kind:
-    if value != "sliding":
-        raise InvalidLimit(f'the kind must be "sliding", not {_shown(value)}; leave it out')
-    return "sliding"
-
-
-def _checked_route(value: object) -> str:
-    if not isinstance(value, str):
-        raise InvalidLimit(
-            f"the route must be text, not {_shown(value)}; leave it out: a client fills it in,"
-            ' for example from routes={"GET /search/*": "30/min"}'
-        )
-    return value
-
-
-def _checked_text(value: object) -> str:
-    if not isinstance(value, str):
-        raise InvalidLimit(f'a limit is text such as "100/min", not {_shown(value)}')
-    if len(value) > _MAX_TEXT:
-        raise InvalidLimit(
-            f"{_shown(value)} has {len(value):,} characters, more than {_MAX_TEXT:,}:"
-            ' name fewer limits, for example "10/s; 1000/h"'
-        )
-    return value
-
-
 def _checked_limit(value: object) -> Limit:
     if not isinstance(value, Limit):
         raise InvalidLimit(
-            f"{_shown(value)} among the limits is not a Limit;"
+            f"{shown(value)} among the limits is not a Limit;"
             ' for example "10/s; 1000/h" or [10 / second, 1000 / hour]'
         )
     return value
-
-
-def _bad_period(value: object) -> InvalidLimit:
-    return InvalidLimit(
-        f"the period must be 0.001 seconds to 366 days, not {_shown(value)};"
-        ' for example Limit(200, 10), 200 / (10 * second) or "200/10s"'
-    )
-
-
-def _microseconds(seconds: float) -> int:
-    return round(seconds * 1e6)
 
 
 def _period_text(period_us: int) -> str:
@@ -279,17 +288,6 @@ def _period_text(period_us: int) -> str:
         if not rest:
             return unit if number == 1 else f"{number}{unit}"
     return f"{period_us / 1e6:.6f}".rstrip("0") + "s"
-
-
-_short = reprlib.Repr()
-_short.maxstring = _short.maxother = 60
-
-
-def _shown(value: object) -> str:
-    """`value` as an error shows it: its repr, shortened."""
-    if isinstance(value, int) and value.bit_length() > 128:
-        return f"an integer of {value.bit_length()} bits"  # repr() refuses those over 4,300 digits
-    return _short.repr(value)
 
 
 # Last, because making them passes the checks above.

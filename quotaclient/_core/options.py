@@ -114,7 +114,7 @@ def checked_cost(value: object, limits: tuple[Limit, ...]) -> tuple[int, ...]:
     else:
         costs = (_checked_units(value),) * len(limits)
     for cost, limit in zip(costs, limits, strict=True):
-        if cost > limit.count:
+        if cost > limit.most:
             raise ValueError(
                 f"cost={shown(cost)} can never be met by the limit {limit}; split the work"
             )

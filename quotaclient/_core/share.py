@@ -8,8 +8,9 @@ microseconds on the caller's clock.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
-from quotaclient._core.account import Account, window_name
+from quotaclient._core.account import Account, new_record, window_name
 from quotaclient._core.ask import Answer, Ask, GiveBack, Group, Permit, Reply, Sent, localize
 from quotaclient._core.limits import Limit
 from quotaclient._core.window import Window
@@ -22,20 +23,28 @@ class NoShare:
     reason: str
 
 
+@lru_cache(maxsize=1024)
+def share_of(limit: Limit, replicas: int) -> Limit | None:
+    """The limit of one replica out of so many, rounded down: together they stay within."""
+    count = limit.count // replicas
+    burst = limit.burst and limit.burst // replicas
+    return None if count == 0 or burst == 0 else replace(limit, count=count, burst=burst)
+
+
 def divided(ask: Ask, replicas: int | None) -> tuple[Limit, ...] | NoShare:
-    """The limits of one replica out of so many, rounded down: together they stay within."""
+    """The limits of one replica out of so many."""
     if replicas is None:
         return NoShare("how many replicas share the limit is not known: pass replicas=")
     shares: list[Limit] = []
     for i, limit in enumerate(ask.limits):
-        share = limit.count // replicas
+        share = share_of(limit, replicas)
         most = max((group.costs[i] for group in ask.groups), default=0)
-        if share < max(most, 1):
+        if share is None or share.most < most:
             return NoShare(
-                f"one of {replicas} replicas may send {share} of {limit} without Redis,"
-                f" which does not allow a cost of {max(most, 1)}"
+                f"one of {replicas} replicas may send {share.most if share else 0} of {limit}"
+                f" without Redis, which does not allow a cost of {max(most, 1)}"
             )
-        shares.append(replace(limit, count=share))
+        shares.append(share)
     return tuple(shares)
 
 
@@ -47,6 +56,9 @@ class OwnAccount(Account):
     store's records that know the rest, `told_at` when each was last asked, `kept` which of them
     were seen, after the last outage, to count ours still. `missed_reset`: windows that were reset
     while the store was away. `talks` are under way, one of them maybe `settling` all this.
+
+    Buckets drain here at the rate of the share of one of so many `replicas`, whoever granted: only
+    so do the levels of all add up to that of the bucket itself.
     """
 
     owed: dict[str, Window] = field(default_factory=dict[str, Window])
@@ -54,6 +66,7 @@ class OwnAccount(Account):
     told_at: dict[str, int] = field(default_factory=dict[str, int])
     kept: set[str] = field(default_factory=set[str])
     missed_reset: set[Limit] = field(default_factory=set[Limit])
+    replicas: int = 1
     talks: int = 0
     settling: bool = False
     warned: bool = False  # that the store cannot use a record of this key
@@ -70,7 +83,7 @@ class OwnAccount(Account):
             for limit, units in zip(limits, costs, strict=True):
                 if not units:
                     continue
-                own, owed = self.window(limit), self._owed(limit)
+                own, owed = self._own(limit, now), self._owed(limit, now)
                 own.give_back(own.generation, here, by, units, now)
                 if ticket.source == "share":
                     owed.give_back(owed.generation, here, by, units, now)
@@ -81,13 +94,12 @@ class OwnAccount(Account):
             here, by = ticket.here, ticket.here + ticket.by - ticket.at
             for limit, units in zip(limits, costs, strict=True):
                 if units < 0 and ticket.source == "store":
-                    self._owed(limit).book_late(here, by, -units, now)
+                    self._owed(limit, now).book_late(here, by, -units, now)
 
     def record(self, ask: Ask, permits: tuple[Permit, ...], now: int) -> None:
         """Count what was granted to this replica."""
         for i, limit in enumerate(ask.limits):
-            window = self.window(limit)
-            window.forget(now)
+            window = self._own(limit, now)
             for permit in permits:
                 if permit.costs[i]:
                     window.book(permit.at, permit.at + ask.guard, permit.costs[i], now)
@@ -113,15 +125,13 @@ class OwnAccount(Account):
         """Forget what was sent; a store that is away is told when it is back."""
         for limit in limits:
             self.window(limit).reset()
-            self._owed(limit).reset()
+            self.owed.pop(window_name(limit), None)
         if not store_knows:
             self.missed_reset.update(limits)
 
     def has_news(self, ask: Ask, now: int) -> bool:
         """Whether a store that was away has missed, or may have lost, anything of ours."""
-        for limit in ask.limits:
-            self.window(limit).forget(now)
-        sent = any(self.window(limit).runs for limit in ask.limits)
+        sent = any(self._own(limit, now).runs for limit in ask.limits)
         return sent or bool(self.missed_reset) or self.hold > now
 
     def debts(self, ask: Ask, generations: tuple[int, ...], now: int) -> tuple[Sent, ...]:
@@ -130,20 +140,18 @@ class OwnAccount(Account):
         for i, (limit, generation) in enumerate(zip(ask.limits, generations, strict=True)):
             known = generation and generation == self.lives.get(window_name(limit))
             (self.kept.add if known else self.kept.discard)(window_name(limit))
-            window = self._owed(limit) if known else self.window(limit)
-            window.forget(now)
-            sent += (Sent(i, now - run.at, now - run.by, run.units) for run in window.runs)
+            window = self._owed(limit, now) if known else self._own(limit, now)
+            sent += (Sent(i, *one) for one in window.sends(now))
         return tuple(sent)
 
     def share(self, ask: Ask, limits: tuple[Limit, ...], now: int) -> Answer:
         """Decide alone, within the divided limits; the store will be told when it is back."""
         alone = replace(ask, limits=limits, returns=(), sent=())
-        reply = self.reserve(alone, now)
+        reply = self.reserve(alone, now, self.epoch)
         for grant in reply.grants:
-            for limit, cost in zip(limits, grant.costs, strict=True):
+            for limit, cost in zip(ask.limits, grant.costs, strict=True):
                 if cost:
-                    owed = self._owed(limit)
-                    owed.forget(now)
+                    owed = self._owed(limit, now)
                     owed.book(grant.at, grant.at + ask.guard, grant.requests * cost, now)
         return localize(alone, reply, "share", now, now)
 
@@ -153,7 +161,7 @@ class OwnAccount(Account):
 
     def plan(self, ask: Ask, limits: tuple[Limit, ...], now: int) -> Reply:
         """What the share alone would grant; nothing of it stays booked."""
-        reply = self.reserve(replace(ask, limits=limits, returns=(), sent=()), now)
+        reply = self.reserve(replace(ask, limits=limits, returns=(), sent=()), now, self.epoch)
         for grant in reply.grants:
             for limit, cost in zip(limits, grant.costs, strict=True):
                 window = self.window(limit)
@@ -168,7 +176,7 @@ class OwnAccount(Account):
         for permit in answer.permits:
             if all(
                 not cost
-                or self.window(limit).first_fit(permit.at, cost, limit.count, ask.guard)[0]
+                or self.opened(limit, now).first_fit(permit.at, cost, limit.most, ask.guard)[0]
                 == permit.at
                 for limit, cost in zip(limits, permit.costs, strict=True)
             ):
@@ -178,11 +186,15 @@ class OwnAccount(Account):
                 returned.append(GiveBack(permit.ticket, permit.costs))
         return replace(answer, permits=tuple(kept), returned=tuple(returned))
 
-    def _owed(self, limit: Limit) -> Window:
-        name = window_name(limit)
-        if name not in self.owed:
-            self.owed[name] = Window(limit.period_us)
-        return self.owed[name]
+    def _own(self, limit: Limit, now: int) -> Window:
+        """What was granted to this replica under a limit of all."""
+        return self.opened(share_of(limit, self.replicas) or limit, now)
+
+    def _owed(self, limit: Limit, now: int) -> Window:
+        """The part of it that the store does not know."""
+        window = self.owed.setdefault(window_name(limit), new_record(limit))
+        window.open(share_of(limit, self.replicas) or limit, now, self.epoch)
+        return window
 
 
 def narrowed(ask: Ask, plan: Reply) -> Ask:

@@ -1,7 +1,8 @@
 """The window: what was sent under one limit, and when the next request may go.
 
 A unit granted at `at` with guard g departs, and arrives, somewhere in [at, by] with by = at + g.
-It therefore occupies its window over [at, by + period).
+It therefore occupies its window over [at, by + period). Records of other kinds of limits are
+records like this one, with other rules where they need them.
 
     Rule 1   Occupancy never exceeds the limit of the ask that books, at any instant.
     Rule 2   A request of cost c goes at the first instant from which occupancy stays at or below
@@ -16,17 +17,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import ceil
+
+from quotaclient._core.limits import Limit
 
 MAX_RUNS = 128  # what a packed record of 4 KB holds at 24 bytes a run, with room to spare
 
 
 @dataclass(slots=True)
 class Run:
-    """Units that may arrive anywhere in [at, by]."""
+    """Units that may arrive anywhere in [at, by]; a bucket's may be a fraction."""
 
     at: int
     by: int
-    units: int
+    units: float
 
 
 @dataclass(slots=True)
@@ -34,17 +38,45 @@ class Window:
     """The record of one limit under one key.
 
     `generation` names this life of the record (the time of its first booking; 0 before): a
-    give-back that speaks of an earlier life is none of its business.
+    give-back that speaks of an earlier life is none of its business. `epoch` is what to add to the
+    clock of those who ask to get the clock of the runs.
     """
 
     period: int
     generation: int = 0
-    total: int = 0
+    total: float = 0
     last_by: int = 0
     runs: list[Run] = field(default_factory=list[Run])
+    epoch: int = 0
+
+    @property
+    def used(self) -> int:
+        """The units that count, all of them together."""
+        return ceil(self.total)
+
+    def open(self, limit: Limit, now: int, epoch: int) -> None:  # noqa: ARG002 - others use them
+        """Begin with an ask: with what its limit says, and what `now + epoch` is in UTC."""
+        self.forget(now)
+
+    def covered(self, at: int, by: int) -> tuple[int, int]:
+        """The run that units count as which may arrive anywhere in [at, by], on its clock."""
+        return at, by
+
+    def matters(self, by: int, now: int) -> bool:
+        """Whether units that had to arrive by then still count."""
+        return self._until(by + self.epoch) > now + self.epoch
+
+    def is_over(self, now: int) -> bool:
+        """Whether nothing occupies the window any more."""
+        return self.last_by + self.period <= now + self.epoch
+
+    def sends(self, now: int) -> list[tuple[int, int, int]]:
+        """What counts, as how long ago it might first depart, and had to, and how much it is."""
+        return [(now - run.at, now - run.by, ceil(run.units)) for run in self.runs]
 
     def forget(self, now: int) -> None:
         """Drop what no longer occupies the window; with the last of it, this life ends."""
+        now += self.epoch
         if self.last_by + self.period <= now:
             self.runs.clear()
             self.generation = self.total = self.last_by = 0
@@ -61,27 +93,32 @@ class Window:
         """
         room = limit - cost
         if self.total <= room:
-            return start, self.total
-        span = guard + self.period
+            return start, self.used
+        start += self.epoch
         occupied, changes = self._changes_after(start)
         fit, peak = (start, occupied) if occupied <= room else (None, 0)
+        until = self._until(start + guard)
         for instant, difference in changes:
-            if fit is not None and instant >= fit + span:
+            if fit is not None and instant >= until:
                 break
             occupied += difference
             if occupied > room:
                 fit = None
             elif fit is None:
-                fit, peak = instant, occupied
+                fit, peak, until = instant, occupied, self._until(instant + guard)
             else:
                 peak = max(peak, occupied)
         assert fit is not None  # after the last change nothing is occupied
-        return fit, peak
+        return fit - self.epoch, ceil(peak)
 
-    def _changes_after(self, start: int) -> tuple[int, list[tuple[int, int]]]:
+    def _until(self, by: int) -> int:
+        """Until when units occupy the window that may arrive as late as that."""
+        return self.covered(by, by)[1] + self.period
+
+    def _changes_after(self, start: int) -> tuple[float, list[tuple[int, float]]]:
         """Occupancy at `start`, and its later changes: one per instant, in order."""
-        occupied = 0
-        changes: dict[int, int] = {}
+        occupied: float = 0
+        changes: dict[int, float] = {}
         for run in self.runs:
             end = run.by + self.period
             if end <= start:
@@ -93,8 +130,9 @@ class Window:
             changes[end] = changes.get(end, 0) - run.units
         return occupied, sorted(changes.items())
 
-    def book(self, at: int, by: int, units: int, now: int) -> None:
+    def book(self, at: int, by: int, units: float, now: int) -> None:
         """Count `units` that may arrive anywhere in [at, by]."""
+        at, by = self.covered(at + self.epoch, by + self.epoch)
         self.generation = self.generation or now
         self.total += units
         self.last_by = max(self.last_by, by)
@@ -111,9 +149,9 @@ class Window:
         if len(self.runs) > MAX_RUNS:
             self._thin_out()
 
-    def book_late(self, at: int, by: int, units: int, now: int) -> None:
+    def book_late(self, at: int, by: int, units: float, now: int) -> None:
         """Count units that were sent without having been booked, while they matter."""
-        if by + self.period > now:
+        if self.matters(by, now):
             self.book(at, by, units, now)
 
     def _thin_out(self) -> None:
@@ -130,7 +168,7 @@ class Window:
             run, place = runs[place], place + 1
             other = runs[place] if place < len(runs) else None
             if other is not None and max(run.by, other.by) - run.at <= widest:
-                run = Run(run.at, max(run.by, other.by), run.units + other.units)
+                run = Run(run.at, max(run.by, other.by), ceil(run.units + other.units))
                 place += 1
             self.runs.append(run)
 
@@ -144,9 +182,9 @@ class Window:
         if units < 0:
             self.book_late(at, by, -units, now)
             return
-        if generation != self.generation or by + self.period <= now:
+        if generation != self.generation or not self.matters(by, now):
             return
-        run = self._holder(at, by, now)
+        run = self._holder(*self.covered(at + self.epoch, by + self.epoch), now + self.epoch)
         if run is None:
             return
         taken = min(units, run.units)

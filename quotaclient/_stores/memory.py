@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable
-from time import monotonic_ns
+from time import monotonic_ns, time_ns
 from typing import Generic, TypeVar
 
 from quotaclient._core.account import Account
@@ -24,6 +24,11 @@ SWEEP_FROM = 1024  # accounts: below this, looking for empty ones costs more tha
 def clock() -> int:
     """This host's monotonic clock in whole microseconds: the caller's clock everywhere."""
     return monotonic_ns() // 1000
+
+
+def epoch() -> int:
+    """What to add to that clock to get the time in UTC; it changes when the host's is set."""
+    return time_ns() // 1000 - clock()
 
 
 class Accounts(Generic[AnyAccount]):
@@ -71,7 +76,7 @@ class MemoryStore:
     def reserve(self, ask: Ask) -> Answer:
         with self._accounts.lock:
             now = clock()
-            reply = self._accounts[ask.key].reserve(ask, now)
+            reply = self._accounts[ask.key].reserve(ask, now, epoch())
         return localize(ask, reply, "local", now, now)
 
     def hold(self, key: str, wait: int) -> None:

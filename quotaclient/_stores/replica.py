@@ -23,7 +23,7 @@ from quotaclient._core.health import LONGEST_BACKOFF, Circuit
 from quotaclient._core.limits import Limit
 from quotaclient._core.options import OnOutage
 from quotaclient._core.share import NoShare, OwnAccount, divided, narrowed, postponed
-from quotaclient._stores.memory import Accounts, clock
+from quotaclient._stores.memory import Accounts, clock, epoch
 from quotaclient._stores.redis import (
     RecordFault,
     StoreDown,
@@ -86,7 +86,7 @@ class Replica:
         """How much longer others may still be on their shares, or their sends not be told."""
         if self.circuit.back_at is None:
             return 0
-        longest = max(limit.period_us for limit in ask.limits)
+        longest = max(limit.reach_us for limit in ask.limits)
         return max(0, self.circuit.back_at + longest + LONGEST_BACKOFF - now)
 
     @classmethod
@@ -113,6 +113,7 @@ class Fallback:
         with replica.lock:
             now = clock()
             account = replica.accounts[ask.key]
+            account.epoch, account.replicas = epoch(), self.replicas or 1
             account.take_back(ask.returns, ask.limits, now)
             back_at = replica.circuit.back_at if replica.circuit.closed else None
             settles = (back_at is not None or not replica.circuit.closed) and account.must_settle(

@@ -37,7 +37,22 @@ names = st.one_of(
     st.sampled_from(["requests", "per", "s", "tokens"]),
     st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,63}", fullmatch=True),
 )
-limits = st.builds(lambda c, p, n: Limit(c, p, name=n), counts, periods, names)
+sliding = st.builds(lambda c, p, n: Limit(c, p, name=n), counts, periods, names)
+fixed = st.builds(
+    lambda c, part, n, zone: Limit(c, 86_400 / part, name=n, kind="fixed", zone=zone),
+    counts,
+    st.sampled_from([1, 2, 3, 24, 1440, 2700, 86_400, 864_000]),
+    names,
+    st.sampled_from([None, "UTC", "America/Los_Angeles", "Asia/Kolkata", "Etc/GMT+5", "EST5EDT"]),
+)
+buckets = st.builds(
+    lambda c, p, n, burst: Limit(c, p, name=n, kind="bucket", burst=burst),
+    counts,
+    periods,
+    names,
+    counts,
+)
+limits = sliding | fixed | buckets
 
 
 @pytest.mark.parametrize(
@@ -60,6 +75,22 @@ limits = st.builds(lambda c, p, n: Limit(c, p, name=n), counts, periods, names)
         ("5 per per h", [Limit(5, 3600, name="per")]),
         ("5 per/h", [Limit(5, 3600, name="per")]),
         ("1000000000000/366d", [Limit(10**12, 366 * 86_400)]),
+        ("100/min pace", [Limit(100, 60), Limit(10, 6)]),
+        ("100/min Pace 5; 9/s", [Limit(100, 60), Limit(5, 3), Limit(9, 1)]),
+        ("95 tokens/s pace", [Limit(95, 1, name="tokens"), Limit(10, 0.105264, name="tokens")]),
+        ("10000/day fixed", [Limit(10_000, 86_400, kind="fixed")]),
+        ("5 a per 6 h FIXED UTC", [Limit(5, 21_600, name="a", kind="fixed", zone="UTC")]),
+        (
+            "9/d fixed America/Los_Angeles; 9/d fixed Asia/Kolkata; 9/d",
+            [
+                Limit(9, 86_400, kind="fixed", zone="America/Los_Angeles"),
+                Limit(9, 86_400, kind="fixed", zone="Asia/Kolkata"),
+                Limit(9, 86_400),
+            ],
+        ),
+        ("2/s bucket 40", [Limit(2, 1, kind="bucket", burst=40)]),
+        ("40 Burst , 2 tokens/s", [Limit(2, 1, name="tokens", kind="bucket", burst=40)]),
+        ("5 burst/h", [Limit(5, 3600, name="burst")]),
     ],
 )
 def test_text(text: str, expected: list[Limit]) -> None:
@@ -131,6 +162,28 @@ def test_unit_names(units: str, seconds: int) -> None:
         "100/ms",
         "100/month",
         "5 2tokens/min",
+        "100/minpace",
+        "1/min pace",
+        "100/min pace 0",
+        "100/min pace 100",
+        "100/min pace five",
+        "100/min pace fixed",
+        "10/2ms pace 1",
+        "100/7d fixed",
+        "100/7h fixed",
+        "100/d fixed Los Angeles",
+        "100/d fixed Mars/Olympus",
+        "100/d fixed America",
+        "100/d fixed ../UTC",
+        "100/d fixed 5",
+        "2/s bucket",
+        "2/s bucket 0",
+        "2/s bucket -1",
+        "2/s bucket 1.5",
+        "40 burst 2/s",
+        "40 burst, 2/s bucket 40",
+        "40 burst, 100/min pace",
+        "40 burst, 100/min fixed",
         "5 to.kens/min",
         f"5 {'x' * 65}/min",
         pytest.param("10/s" + " " * 1000, id="blanks"),
@@ -221,6 +274,9 @@ def test_text_round_trip(limit: Limit) -> None:
         (Limit(1000, 3600), "1000/h"),
         (Limit(1000, 7 * 86_400), "1000/7d"),
         (Limit(90_000, 60, name="tokens"), "90000 tokens/min"),
+        (Limit(9, 86_400, kind="fixed"), "9/d fixed"),
+        (Limit(9, 86_400, kind="fixed", zone="Asia/Kolkata"), "9/d fixed Asia/Kolkata"),
+        (Limit(2, 1, kind="bucket", burst=40), "2/s bucket 40"),
     ],
 )
 def test_shortest_text(limit: Limit, text: str) -> None:
@@ -300,6 +356,71 @@ def test_bad_kind(kind: object) -> None:
         Limit(1, 60, kind=kind)  # type: ignore[arg-type]
 
 
+def test_pace_is_no_kind() -> None:
+    """The error for the kind "pace" shows how to write it."""
+    with pytest.raises(InvalidLimit, match=r'"100/min pace".*\.pace\(\)'):
+        Limit(100, 60, kind="pace")  # type: ignore[arg-type]
+
+
+@given(sliding)
+def test_pace_spreads_the_same_rate(limit: Limit) -> None:
+    """The second of a pace is a tenth of the units, in a tenth of the time or a little more."""
+    if limit.count > 1 and limit.period >= 0.02:
+        same, spread = limit.pace()
+        assert same == limit
+        assert 0 <= 10 * spread.count - limit.count < 10
+        exact = spread.count * limit.period_us / limit.count
+        assert exact * (1 - 1e-12) <= spread.period_us <= exact + 1
+        assert (spread.name, spread.kind) == (limit.name, "sliding")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: (1 / minute).pace(),
+        lambda: (100 / minute).pace(0),
+        lambda: (100 / minute).pace(1.5),  # type: ignore[arg-type]
+        lambda: (100 / minute).pace(100),
+        lambda: Limit(2, 1, kind="bucket", burst=40).pace(),
+        lambda: Limit(2, 1, kind="bucket"),
+        lambda: Limit(2, 1, kind="bucket", burst=True),
+        lambda: Limit(2, 1, kind="bucket", burst=4, zone="UTC"),
+        lambda: Limit(2, 1, burst=4),
+        lambda: Limit(2, 1, zone="UTC"),
+        lambda: Limit(2, 7, kind="fixed"),
+        lambda: Limit(2, 1, kind="fixed", burst=4),
+        lambda: Limit(2, 1, kind="fixed", zone=5),  # type: ignore[arg-type]
+        lambda: Limit(2, 1, kind="fixed", zone=""),
+        lambda: Limit(2, 1, kind="fixed", zone="Mars/Olympus"),
+    ],
+)
+def test_what_kinds_are_not_made_of(make: Callable[[], object]) -> None:
+    """What a kind cannot be made of is refused, with an example of what it can."""
+    with pytest.raises(InvalidLimit, match=r"for example|can:"):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "reach", "spans"),
+    [
+        ("10/s", 10, 1, {0: 0, 9: 0, 10: 1, 25: 2}),
+        ("10/h fixed", 10, 3600, {0: 0, 19: 0, 20: 3600, 30: 7200}),
+        ("10/d fixed Asia/Kolkata", 10, 90_000, {19: 0, 20: 82_800}),
+        ("10/15min fixed Asia/Kolkata", 10, 4500, {20: 0, 99: 0}),
+        ("2/s bucket 40", 40, 20, {0: 0, 40: 0, 41: 0.5, 50: 5}),
+        ("3/s bucket 1", 1, 0.333334, {1: 0, 2: 0.333333}),
+    ],
+)
+def test_what_a_limit_means(text: str, most: int, reach: float, spans: dict[int, float]) -> None:
+    """Each kind knows what goes at once, for how long a unit matters, how long more must wait."""
+    (limit,) = Limit.parse(text)
+    assert limit.most == most
+    assert limit.reach_us == round(reach * 10**6)
+    assert {units: limit.least_span(units) for units in spans} == {
+        units: int(span * 10**6) for units, span in spans.items()
+    }
+
+
 @given(limits)
 def test_whole_microseconds(limit: Limit) -> None:
     """A period is kept to the whole microsecond, so equal limits are equal windows."""
@@ -315,7 +436,10 @@ def test_value() -> None:
     assert limit != replace(limit, count=200) == Limit(200, 60, name="tokens")
     assert {limit, copy.copy(limit), copy.deepcopy(limit)} == {limit}
     assert pickle.loads(pickle.dumps(limit)) == limit
-    assert repr(limit) == "Limit(count=100, period=60.0, name='tokens', kind='sliding', route='')"
+    assert repr(limit) == (
+        "Limit(count=100, period=60.0, name='tokens', kind='sliding', route=''"
+        ", zone=None, burst=None)"
+    )
     with pytest.raises(FrozenInstanceError):
         limit.count = 5  # type: ignore[misc]
     with pytest.raises(InvalidLimit):

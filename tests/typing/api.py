@@ -60,14 +60,19 @@ def limits() -> None:
     assert_type(limit.count, int)
     assert_type(limit.period, float)
     assert_type(limit.name, str)
-    assert_type(limit.kind, Literal["sliding"])
+    assert_type(limit.kind, Literal["sliding", "fixed", "bucket"])
     assert_type(limit.route, str)
+    assert_type(limit.zone, str | None)
+    assert_type(limit.burst, int | None)
+    assert_type(limit.pace(5), tuple[Limit, Limit])
+    assert_type(Limit(10, day, kind="fixed", zone="America/Los_Angeles"), Limit)
+    assert_type(Limit(2, 1, kind="bucket", burst=40), Limit)
     assert_type({limit: 1}[limit], int)
 
     limit.count = 5  # type: ignore[misc]
     Limit("100", 60)  # type: ignore[arg-type]
     Limit(100, 60, "tokens")  # type: ignore[call-arg]
-    Limit(100, 60, kind="fixed")  # type: ignore[arg-type]
+    Limit(100, 60, kind="leaky")  # type: ignore[arg-type]
     1.5 / minute  # type: ignore[operator]
 
 
