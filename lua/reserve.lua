@@ -6,7 +6,7 @@
 -- KEYS  1      the hold under this key: the instant before which nobody sends
 --       2      the lanes under this key: a sorted set, lane -> until when it counts as active
 --       3...   one record per window: a header, then runs of (at, by, units) in order of `at`, all
---              little-endian doubles (whole numbers, exact to 2^53)
+--              little-endian doubles (whole numbers, exact to 2^53; a bucket has fractions)
 --
 -- ARGV  1      now, or '' for this server's TIME (tests bring their own)
 --       2      the lane that asks
@@ -15,7 +15,8 @@
 --       5      horizon: how far ahead one call may reserve more than one place
 --       6      idle: how long a lane counts as active after it asked
 --       7      greets: 1 if it is to be noted that this lane asks
---       ...    per window: limit, period, units that come free in a horizon
+--       ...    per window: limit (units at once), period, units that come free in a horizon
+--       ...    if any window is not a sliding one: what fixed.lua and bucket.lua take
 --       ...    how many give-backs, then each: window, generation, at, by, units
 --       ...    how many sends, then each: window, ago, until, units
 --       ...    groups to the end: count, after, a cost per window
@@ -116,7 +117,8 @@ local function runs_of(window)
 end
 
 local function store(window)
-  local ends, runs = window.last_by + window.period, window.runs
+  local reach = window.count and math.ceil(window.total * window.period / window.count)
+  local ends, runs = window.last_by + (reach or window.period), window.runs
   local lives = ends > window.life
   if runs then
     window.first, window.past, window.rows = 0, #runs / 3, 4
@@ -165,7 +167,7 @@ local function thin_out(window)
     local at, by, units = runs[i], runs[i + 1], runs[i + 2]
     i = i + 3
     if i <= last and math.max(by, runs[i + 1]) - at <= widest then
-      by, units = math.max(by, runs[i + 1]), units + runs[i + 2]
+      by, units = math.max(by, runs[i + 1]), math.ceil(units + runs[i + 2])
       i = i + 3
     end
     thinned[n + 1], thinned[n + 2], thinned[n + 3] = at, by, units
@@ -198,6 +200,9 @@ local function insert(window, at, by, units)
 end
 
 local function book(window, at, by, units)
+  if window.covered then
+    at, by = window.covered(at, by)
+  end
   if window.generation == 0 then
     window.generation = now
   end
@@ -219,11 +224,36 @@ local function book(window, at, by, units)
   end
 end
 
--- What was sent without having been booked counts while it matters.
+-- Until when units occupy the window that may arrive as late as that.
+local function ends_of(window, by)
+  if window.covered then
+    local _, last = window.covered(by, by)
+    by = last
+  end
+  return by + window.period
+end
+
+-- What was sent without having been booked counts while it matters. Whether it would have drained
+-- from a bucket depends on what is forgotten: there it counts in full.
 local function book_late(window, at, by, units)
-  if by + window.period > now then
+  if window.count then
+    if by + window.fill > now then
+      if by <= now then
+        at, by = now, now
+      end
+      book(window, at, by, units)
+    end
+  elseif ends_of(window, by) > now then
     book(window, at, by, units)
   end
+end
+
+-- Whether units that had to arrive by then still count: those that landed in a bucket are one debt.
+local function matters(window, by)
+  if window.count then
+    return by >= now
+  end
+  return ends_of(window, by) > now
 end
 
 local function give_back(window, generation, at, by, units)
@@ -231,8 +261,11 @@ local function give_back(window, generation, at, by, units)
     book_late(window, at, by, -units)
     return
   end
-  if generation ~= window.generation or by + window.period <= now then
+  if generation ~= window.generation or not matters(window, by) then
     return
+  end
+  if window.covered then
+    at, by = window.covered(at, by)
   end
   -- Of joined runs several may hold them: from now on all of those count as long as the one that
   -- ends first and starts last, or longer, so that one gives.
@@ -270,10 +303,12 @@ local function finish(refused_at, refused_by)
     if window.changed then
       store(window)
     end
-    reply[2 * i + 3], reply[2 * i + 4] = window.generation, window.total
+    reply[2 * i + 3], reply[2 * i + 4] = window.generation, math.ceil(window.total)
   end
   return reply
 end
+
+-- Here parts are put in for asks with windows of other kinds: fixed.lua, bucket.lua.
 
 for _ = 1, take() do
   give_back(windows[take()], take(), take(), take(), take())
@@ -378,6 +413,9 @@ end
 -- The first instant >= start from which occupancy never exceeds limit - cost throughout
 -- guard + period, and the most that is occupied from it on.
 local function first_fit(window, start, cost)
+  if window.first_fit then
+    return window.first_fit(window, start, cost)
+  end
   local room = window.limit - cost
   if window.total <= room then
     return start, window.total
@@ -404,7 +442,7 @@ local function first_fit(window, start, cost)
     e = e + 1
     ending = place(e)
   end
-  local fit, peak = nil, 0
+  local fit, peak, ends = nil, 0, ends_of(window, start + guard)
   if occupied <= room then
     fit, peak = start, occupied
   end
@@ -414,7 +452,7 @@ local function first_fit(window, start, cost)
     if s <= length and runs[s] < instant then
       instant = runs[s]
     end
-    if fit and instant >= fit + guard + period then
+    if fit and instant >= ends then
       break
     end
     while ending <= length and runs[ending + 1] + period == instant do
@@ -432,7 +470,7 @@ local function first_fit(window, start, cost)
     if occupied > room then
       fit = nil
     elseif not fit then
-      fit, peak = instant, occupied
+      fit, peak, ends = instant, occupied, ends_of(window, instant + guard)
     else
       peak = math.max(peak, occupied)
     end

@@ -42,7 +42,7 @@ class Level:
     period: int
     instant: int
     flight: float = 0
-    debt: float = 0
+    debt: float = 0.0
     place: int = 0  # of the next change
 
     @property
@@ -134,6 +134,7 @@ class BucketWindow(Window):
         if level.debt > 0:
             place = sum(run.at <= now for run in self.runs)
             self.runs.insert(place, Run(now, now, level.debt))
+            self.last_by = max(self.last_by, now)
         self.total = 0
         for run in self.runs:  # one by one: sum() would round in another way than Lua
             self.total += run.units

@@ -26,9 +26,14 @@ def clock() -> int:
     return monotonic_ns() // 1000
 
 
+def wall() -> int:
+    """The time in UTC, in microseconds; it jumps when the host's clock is set."""
+    return time_ns() // 1000
+
+
 def epoch() -> int:
-    """What to add to that clock to get the time in UTC; it changes when the host's is set."""
-    return time_ns() // 1000 - clock()
+    """What to add to `clock()` to get the time in UTC."""
+    return wall() - clock()
 
 
 class Accounts(Generic[AnyAccount]):

@@ -32,16 +32,16 @@ from redis.retry import Retry
 
 from quotaclient._core.ask import Answer, Ask, localize
 from quotaclient._core.limits import Limit
-from quotaclient._stores.memory import clock
+from quotaclient._stores.memory import clock, wall
 from quotaclient._stores.scripts import (
     HOLD,
-    RESERVE,
     RESET,
     Script,
     hold_key,
     parse_reply,
     reserve_args,
     reserve_keys,
+    reserve_script,
     window_keys,
 )
 
@@ -189,8 +189,8 @@ class RedisStore:
         self._failures = 0  # who queued behind a call that failed does not try for itself
 
     def reserve(self, ask: Ask) -> Answer:
-        keys, args = reserve_keys(self._prefix, ask), reserve_args(ask)
-        return _answer(ask, *self._run(RESERVE, keys, args))
+        keys, args = reserve_keys(self._prefix, ask), reserve_args(ask, wall())
+        return _answer(ask, *self._run(reserve_script(ask), keys, args))
 
     def hold(self, key: str, wait: int) -> None:
         self._run(HOLD, [hold_key(self._prefix, key)], ["", wait])
@@ -245,8 +245,8 @@ class AsyncRedisStore:
         self._failures = 0
 
     async def reserve(self, ask: Ask) -> Answer:
-        keys, args = reserve_keys(self._prefix, ask), reserve_args(ask)
-        return _answer(ask, *(await self._run(RESERVE, keys, args)))
+        keys, args = reserve_keys(self._prefix, ask), reserve_args(ask, wall())
+        return _answer(ask, *(await self._run(reserve_script(ask), keys, args)))
 
     async def hold(self, key: str, wait: int) -> None:
         await self._run(HOLD, [hold_key(self._prefix, key)], ["", wait])

@@ -11,6 +11,7 @@ from typing import Any
 
 from quotaclient._core.account import window_name
 from quotaclient._core.ask import Ask, Grant, Group, Refusal, Reply
+from quotaclient._core.calendar import Calendar
 from quotaclient._core.limits import Limit
 
 
@@ -22,15 +23,26 @@ class Script:
     sha: str
 
     @classmethod
-    def load(cls, name: str) -> Script:
-        """Read `lua/<name>.lua`: in the wheel beside this package, in a checkout at its top."""
-        installed = files("quotaclient") / "lua" / f"{name}.lua"
-        checkout = Path(__file__).parents[2] / "lua" / f"{name}.lua"
-        text = (installed if installed.is_file() else checkout).read_text("utf-8")
+    def load(cls, name: str, *parts: str) -> Script:
+        """Read `lua/<name>.lua`, and put parts of it in where it says so."""
+        text = _text(name)
+        if parts:
+            before, after = text.split(_PARTS)
+            text = "\n".join((before, *map(_text, parts), after))
         return cls(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
+def _text(name: str) -> str:
+    """A file of `lua/`: in the wheel beside this package, in a checkout at its top."""
+    installed = files("quotaclient") / "lua" / f"{name}.lua"
+    checkout = Path(__file__).parents[2] / "lua" / f"{name}.lua"
+    return (installed if installed.is_file() else checkout).read_text("utf-8")
+
+
+_PARTS = "-- Here parts are put in for asks with windows of other kinds: fixed.lua, bucket.lua.\n"
+
 RESERVE = Script.load("reserve")
+RESERVE_KINDS = Script.load("reserve", "fixed", "bucket")
 HOLD = Script.load("hold")
 RESET = Script.load("reset")
 
@@ -54,8 +66,30 @@ def reserve_keys(prefix: str, ask: Ask) -> list[str]:
     return [f"{account}:hold", f"{account}:lanes", *window_keys(prefix, ask.key, ask.limits)]
 
 
-def reserve_args(ask: Ask, now: int | None = None) -> list[str | int]:
-    """ARGV of reserve.lua; `now` overrides the server's clock in tests."""
+def reserve_script(ask: Ask) -> Script:
+    """What to run: asks of sliding windows only do not pay for the other kinds."""
+    return RESERVE if _all_slide(ask) else RESERVE_KINDS
+
+
+def _all_slide(ask: Ask) -> bool:
+    return all(limit.kind == "sliding" for limit in ask.limits)
+
+
+def _kinds_args(ask: Ask, wall: int) -> Iterator[int]:
+    """ARGV of fixed.lua and bucket.lua; `wall` is the time in UTC here, to look up zones."""
+    limits = list(enumerate(ask.limits, 1))
+    fixed = [
+        (i, *Calendar.of(limit.zone, limit.period_us, wall)) for i, limit in limits if limit.zone
+    ]
+    buckets = [(i, limit.count, limit.reach_us) for i, limit in limits if limit.burst]
+    yield len(fixed)
+    yield from _flat(fixed)
+    yield len(buckets)
+    yield from _flat(buckets)
+
+
+def reserve_args(ask: Ask, wall: int, now: int | None = None) -> list[str | int]:
+    """ARGV of what `reserve_script` says; `now` overrides the server's clock in tests."""
     returns = [
         (window + 1, generation, returned.ticket.at, returned.ticket.by, units)
         for returned in ask.returns
@@ -74,7 +108,8 @@ def reserve_args(ask: Ask, now: int | None = None) -> list[str | int]:
         ask.horizon,
         ask.idle,
         int(ask.greets),
-        *_flat((limit.count, limit.period_us, ahead) for limit, ahead in windows),
+        *_flat((limit.most, limit.period_us, ahead) for limit, ahead in windows),
+        *(() if _all_slide(ask) else _kinds_args(ask, wall)),
         len(returns),
         *_flat(returns),
         len(sends),

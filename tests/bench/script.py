@@ -53,7 +53,7 @@ class Bench:
     def reserve(self, ask: Ask, now: int | None = None) -> Any:
         """One call of ours."""
         keys = reserve_keys("bench", ask)
-        return self.client.evalsha(RESERVE.sha, len(keys), *keys, *reserve_args(ask, now))
+        return self.client.evalsha(RESERVE.sha, len(keys), *keys, *reserve_args(ask, 0, now))
 
     def per_call(self, call: Callable[[], object]) -> float:
         """Microseconds a call."""

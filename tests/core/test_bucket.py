@@ -77,6 +77,8 @@ def test_a_life_ends_when_the_bucket_is_full() -> None:
     window = opened(0, (0, 0, 3))
     assert not window.is_over(1_499_999)
     assert window.is_over(1_500_000)
+    window.forget(SECOND)
+    assert not window.is_over(1_499_999)
     window.forget(1_500_000)
     assert (window.generation, window.total, window.runs) == (0, 0, [])
 

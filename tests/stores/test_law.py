@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +16,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from quotaclient._core.account import Account
 from quotaclient._core.ask import Ask, GiveBack, Group, Reply, Sent, Ticket
+from quotaclient._core.calendar import Calendar
 from quotaclient._core.limits import Limit
 from quotaclient._stores.scripts import (
     HOLD,
-    RESERVE,
     RESET,
     hold_key,
     parse_reply,
     reserve_args,
     reserve_keys,
+    reserve_script,
     window_keys,
 )
 from quotaclient.testing import RedisServer
@@ -34,6 +37,25 @@ CASES = [
 ]
 
 
+# Clocks are set in Los Angeles an hour and ten minutes later, and ten minutes.
+SPRING, AUTUMN = (
+    int(datetime(2024, month, day, hour, 50, tzinfo=UTC).timestamp()) * SECOND
+    for month, day, hour in ((3, 10, 8), (11, 3, 8))
+)
+COUNTS = st.integers(1, 12)
+SLIDING = st.builds(Limit, COUNTS, st.sampled_from([20, 100, 450]))
+FIXED = st.builds(
+    Limit,
+    COUNTS,
+    st.sampled_from([450, 2700, 7200, 86_400]),
+    kind=st.just("fixed"),
+    zone=st.sampled_from(["UTC", "America/Los_Angeles", "Asia/Kolkata"]),
+)
+BUCKETS = st.builds(
+    Limit, COUNTS, st.sampled_from([450, 600]), kind=st.just("bucket"), burst=st.integers(1, 40)
+)
+
+
 class LuaAccount:
     """`lua/reserve.lua` with the face of `Account`."""
 
@@ -42,8 +64,8 @@ class LuaAccount:
         self.prefix = prefix
 
     def reserve(self, ask: Ask, now: int) -> Reply:
-        keys = reserve_keys(self.prefix, ask)
-        answer = self.client.eval(RESERVE.text, len(keys), *keys, *reserve_args(ask, now))
+        keys, args = reserve_keys(self.prefix, ask), reserve_args(ask, now, now)
+        answer = self.client.eval(reserve_script(ask).text, len(keys), *keys, *args)
         return parse_reply(ask, answer)
 
     def raise_hold(self, key: str, now: int, wait: int) -> None:
@@ -98,18 +120,14 @@ class Law(RuleBasedStateMachine):
     machines = 0
 
     @initialize(
-        limits=st.lists(
-            st.tuples(st.integers(1, 12), st.sampled_from([20, 100, 450])), min_size=1, max_size=3
-        ),
-        now=st.integers(0, 10**6),
+        limits=st.lists(SLIDING | FIXED | BUCKETS, min_size=1, max_size=3),
+        now=st.integers(0, 10**6) | st.sampled_from([SPRING, AUTUMN]),
     )
-    def begin(self, limits: list[tuple[int, int]], now: int) -> None:
+    def begin(self, limits: list[Limit], now: int) -> None:
         Law.machines += 1
         self.python = Account()
         self.lua = LuaAccount(self.client, f"law-{Law.machines}")
-        self.limits = tuple(
-            Limit(count, period, name=f"window{i}") for i, (count, period) in enumerate(limits)
-        )
+        self.limits = tuple(replace(limit, name=f"window{i}") for i, limit in enumerate(limits))
         self.now = now
         self.granted: list[GiveBack] = []
 
@@ -118,10 +136,10 @@ class Law(RuleBasedStateMachine):
         assert self.lua.reserve(ask, self.now) == reply
         return reply
 
-    @rule(data=st.data(), tick=st.integers(0, 40 * SECOND))
+    @rule(data=st.data(), tick=st.integers(0, 40 * SECOND) | st.sampled_from([600 * SECOND]))
     def ask(self, data: st.DataObject, tick: int) -> None:
         self.now += tick
-        costs = st.tuples(*(st.integers(0, limit.count) for limit in self.limits))
+        costs = st.tuples(*(st.integers(0, limit.most) for limit in self.limits))
         after = st.sampled_from([0, 0, 10 * SECOND])
         groups = st.lists(st.builds(Group, st.integers(1, 15), costs, after), max_size=3)
         ask = Ask(
@@ -180,14 +198,38 @@ class Law(RuleBasedStateMachine):
 
     def never_over(self) -> None:
         for i, limit in enumerate(self.limits):
-            spans = [
-                (ticket.at, ticket.by + limit.period_us, costs[i])
-                for ticket, costs in self.granted
-                if costs[i]
+            granted = [
+                (ticket.at, ticket.by, costs[i]) for ticket, costs in self.granted if costs[i]
             ]
+            if limit.kind == "bucket":
+                for at, _, _ in granted:
+                    assert highest(granted, at, limit) <= limit.most + 1e-6
+                continue
+            spans = [(*self.span(limit, at, by), units) for at, by, units in granted]
             for instant, _, _ in spans:
                 within = sum(units for at, end, units in spans if at <= instant < end)
                 assert within <= limit.count
+
+    def span(self, limit: Limit, at: int, by: int) -> tuple[int, int]:
+        """What a unit occupies that may arrive anywhere in [at, by]."""
+        if limit.zone is None:
+            return at, by + limit.period_us
+        calendar = Calendar.of(limit.zone, limit.period_us, self.now)
+        return (
+            calendar.bounds(at, limit.period_us)[0],
+            calendar.bounds(by, limit.period_us)[1],
+        )
+
+
+def highest(granted: list[tuple[int, int, int]], instant: int, limit: Limit) -> float:
+    """The level of a bucket where all arrive by an instant that may, as late as they may."""
+    level, last = 0.0, 0
+    for arrival, units in sorted(
+        (min(by, instant), units) for at, by, units in granted if at <= instant
+    ):
+        level = max(0.0, level - (arrival - last) * limit.count / limit.period_us) + units
+        last = arrival
+    return level
 
 
 def test_both_give_the_same_replies_and_never_too_much(client: redis.Redis) -> None:
