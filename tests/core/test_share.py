@@ -44,6 +44,41 @@ def test_no_share_says_why() -> None:
         assert why in none.reason
 
 
+def test_buckets_and_days_are_divided() -> None:
+    """A bucket's rate and burst both are; of less than a unit of either nobody sends alone."""
+    bucket, daily = Limit(8, 1, kind="bucket", burst=40), Limit(9, 86_400, kind="fixed")
+    ask = Ask("key", (bucket, daily), "lane", 0, (Group(1, (10, 1)),))
+    assert divided(ask, 4) == (Limit(2, 1, kind="bucket", burst=10), replace(daily, count=2))
+    for replicas, why in ((5, "may send 8 of 8/s bucket 40"), (9, "may send 0 of 8/s bucket 40")):
+        none = divided(ask, replicas)
+        assert isinstance(none, NoShare)
+        assert why in none.reason
+
+
+def test_a_share_of_a_bucket_drains_at_its_own_rate() -> None:
+    """What the store granted a replica leaves its share as slowly as the share may send."""
+    bucket = Limit(8, 1, kind="bucket", burst=40)
+    own, store = OwnAccount(replicas=4), Account()
+    ask = Ask("key", (bucket,), "lane", 0, (Group(10, (1,)),))
+    granted_by_store(own, store, ask, SECOND)
+    assert store.reserve(replace(ask, groups=()), 3 * SECOND).used == (0,)
+    answer = own.share(ask, shares(ask), 3 * SECOND)
+    assert [permit.at for permit in answer.permits[:5]] == [3 * SECOND] * 4 + [3_500_000]
+    assert [sent.units for sent in own.debts(ask, (0,), 3 * SECOND)] == [10, 1]
+
+
+def test_debts_of_a_day_are_told_as_of_that_day() -> None:
+    """A store that was away is told in which period it was, by whatever clock."""
+    daily, midnight = Limit(9, 86_400, kind="fixed"), 86_400 * SECOND
+    own = OwnAccount(epoch=midnight - 5 * SECOND)  # this clock began five seconds before midnight
+    ask = Ask("key", (daily,), "lane", 0, (Group(3, (1,)),))
+    own.share(ask, (daily,), 2 * SECOND)
+    own.share(ask, (daily,), 7 * SECOND)
+    sent = own.debts(ask, (0,), 8 * SECOND)
+    store = Account()
+    assert store.reserve(replace(ask, groups=(), sent=sent), midnight + 4 * SECOND).used == (3,)
+
+
 def granted_by_store(own: OwnAccount, store: Account, ask: Ask, now: int) -> Answer:
     """The store grants, and the replica notes it."""
     answer = localize(ask, store.reserve(ask, now), "store", now, now)
