@@ -161,10 +161,11 @@ def test_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
 
 
 def test_wheel_requires_four_libraries(wheel: Path) -> None:
-    """httpx, redis, tenacity and anyio; everything else is an extra."""
+    """httpx, redis, tenacity and anyio; zones for Windows; everything else is an extra."""
     required = [Requirement(line) for line in _metadata(wheel).requires or ()]
-    always = {r.name for r in required if "extra" not in str(r.marker or "")}
-    assert always == {"httpx", "redis", "tenacity", "anyio"}
+    always = {r.name: str(r.marker) for r in required if "extra" not in str(r.marker or "")}
+    assert always.pop("tzdata") == 'sys_platform == "win32"'
+    assert set(always) == {"httpx", "redis", "tenacity", "anyio"}
 
 
 def test_wheel_sends_a_request(python: Path, shared_redis: RedisServer, tmp_path: Path) -> None:
