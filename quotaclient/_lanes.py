@@ -362,8 +362,7 @@ class Lanes(Generic[AnyLane]):
 
     def of(self, key: str, limits: tuple[Limit, ...], costs: tuple[int, ...]) -> AnyLane:
         """The lane for a request of these costs under these limits."""
-        # One that draws on nothing obeys the holds of all.
-        drawn = tuple(map(bool, costs)) if any(costs) else (True,) * len(costs)
+        drawn = tuple(map(bool, costs))  # one that draws on nothing obeys holds, and nobody else
         lane = self._lanes.get((key, limits, drawn))
         return lane if lane is not None else self._make(key, limits, drawn)
 

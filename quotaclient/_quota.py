@@ -103,7 +103,7 @@ class _Quota:
         rows = zip(self._settings.all_limits, answer.used, strict=True)
         used = {limit: max(0, units - spare[limit]) for limit, units in rows}
         return Usage(
-            remaining=min(max(0, limit.count - used[limit]) for limit in self.limits),
+            remaining=min(max(0, limit.most - used[limit]) for limit in self.limits),
             used=used,
             hold=(answer.hold - clock()) / SECOND if answer.hold else None,
             source=answer.source,

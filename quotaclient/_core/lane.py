@@ -44,6 +44,7 @@ from quotaclient._core.queue import (
     Undecided,
     Waiter,
     WaitQueue,
+    covers,
     groups_of,
     patience_of,
 )
@@ -74,7 +75,7 @@ class Lane:
 
     def __init__(self, key: str, limits: tuple[Limit, ...], name: str, guard: Guard) -> None:
         self.limits = limits
-        self.left = tuple(limit.count for limit in limits)
+        self.left = tuple(limit.most for limit in limits)
         self.source: Source = "local"
         self._guard = guard
         self._terms = Ask(key, limits, name, guard.value)
@@ -193,6 +194,8 @@ class Lane:
         if waiter.waiting:
             waiter.gone = True
             self._queue.remove(waiter)
+            if self._queue.only_costs != waiter.costs and self._waits_far(now):
+                self._plan_room(now)  # the place of a big one is no place for a small one
         elif isinstance(waiter.outcome, Permit):
             self.pass_on(waiter.outcome, now)
 
@@ -209,8 +212,8 @@ class Lane:
         Once or twice is a handshake, or a busy host; more often the guard is too small.
         """
         self._make_room(permit, now)
-        if times > OFTEN:
-            self._guard.widen()
+        if times > OFTEN and permit.ticket.by - permit.ticket.at >= self._guard.value:
+            self._guard.widen()  # else it has grown since: many are late in one moment
 
     def _make_room(self, permit: Permit, now: int) -> None:
         """Give a permit back, and the reservations too, to book them anew, and earlier.
@@ -220,14 +223,26 @@ class Lane:
         """
         self.give_back(permit)
         if len(self._queue) > CROWD:
-            self._room_at = min(self._room_at, max(now, self._room_made + ROOM_EVERY))
+            self._plan_room(now)
         else:
             self._in_line = False
             for later in self._hand.take_after(permit.expires):
                 self.give_back(later)
 
+    def _plan_room(self, now: int) -> None:
+        self._room_at = min(self._room_at, max(now, self._room_made + ROOM_EVERY))
+
+    def _waits_far(self, now: int) -> bool:
+        """Whether nobody in line goes soon, so that nothing would be asked for a while."""
+        return bool(self._hand) and self._hand[0].at > now + LINGER
+
     def _book_anew(self, now: int) -> None:
-        """Give back the reservations, when a permit has made room for them."""
+        """Give back the reservations, when there is more room than when they were made.
+
+        What goes back makes room for others, too: it does not wait until somebody's time comes.
+        """
+        if now >= self._returns_at and self._waits_far(now) and not self._asking:
+            self._room_at = now
         if now >= self._room_at:
             self._room_at, self._room_made = NEVER, now
             self._in_line = False
@@ -276,7 +291,8 @@ class Lane:
             self._memory.forget()
         if answer.source == "store":
             self._guard.took(answer.trip)
-        if answer.permits and answer.permits[0].expires < answer.permits[0].at:
+        late = bool(answer.permits) and answer.permits[0].expires < answer.permits[0].at
+        if late and self._terms.guard >= self._guard.value:  # else it has grown since
             self._guard.came_late()
         self.hold(answer.hold)
         short = len(answer.permits) < self._wanted
@@ -333,6 +349,8 @@ class Lane:
 
     def settle(self, now: int) -> None:
         """Give every waiter the outcome that is due."""
+        if self._closed:
+            self.close()  # who lost a permit to time came back into a closed lane
         self._book_anew(now)
         self._hand_out(now)
         self._turn_away(now)
@@ -397,6 +415,9 @@ class Lane:
         requests, *units = self._queue.ahead_of(waiter)
         if not self._hand:
             return self._held
+        if self._queue.only_costs is None:  # who stands before may not be covered by the first
+            mine = (permit.at for permit in self._hand if covers(permit.costs, waiter.costs))
+            return next(mine, self._held)
         if requests < len(self._hand):
             return self._hand[max(requests, 0)].at
         last = self._hand[-1]
@@ -405,8 +426,8 @@ class Lane:
             self.limits, units, in_hand, last.costs, waiter.costs, strict=True
         ):
             if cost:
-                full = (max(ahead - booked, 0) + before + cost - 1) // limit.count
-                at = max(at, last.at + full * limit.period_us)
+                between = max(ahead - booked, 0) + before + cost - 1
+                at = max(at, last.at + limit.least_span(between))
         return at
 
     def _refuse(self, waiter: Waiter, at: int) -> None:
@@ -450,7 +471,7 @@ class Lane:
                 return self._ask(now, [])
             if self._returns and not self._queue and now >= self._returns.due:
                 return self._ask(now, [])
-        until = self._wake_at(check) if self._queue else self._idle_until()
+        until = self._wake_at(now, check) if self._queue else self._idle_until()
         return REST if until is None and not self._queue else Sleep(until)
 
     def _idle_until(self) -> int | None:
@@ -461,11 +482,18 @@ class Lane:
             until = min(until, self._lasts(spare) + 1)
         return None if until == NEVER else until
 
-    def _wake_at(self, check: bool) -> int | None:
+    @property
+    def _returns_at(self) -> int:
+        """When what goes back makes room for who waits, a crowd's leavers all at once."""
+        return max(self._returns.due, self._room_made + LINGER)
+
+    def _wake_at(self, now: int, check: bool) -> int | None:
         times = [] if self._room_at == NEVER else [self._room_at]
         if self._hand and not (check and self._asking):
             times.append(self._hand[0].at - (CHECK_AHEAD if check else 0))
         if not self._asking:
+            if now < self._returns_at and self._waits_far(self._returns_at):
+                times.append(self._returns_at)
             deadline = self._queue.next_deadline()
             if not self._hand:
                 times.append(self._resume_at)  # who is late by then is turned away by the answer
@@ -503,7 +531,7 @@ class Lane:
         plenty, costs = 0, self._asked[0].costs
         if self._plenty and self.source != "share" and len(self._asked) == 1:
             rows = zip(self.left, self.limits, costs, strict=True)
-            rooms = [(left - limit.count // 2) // cost for left, limit, cost in rows if cost]
+            rooms = [(left - limit.most // 2) // cost for left, limit, cost in rows if cost]
             plenty = min(rooms, default=0)
         lifetime = min(self.guard // 2, FRESH)
         return self._prefetch.ahead(now, costs, lifetime, min(plenty, MOST_AT_ONCE))

@@ -36,10 +36,14 @@ def enter(
 
 
 def permit(
-    at: int, costs: tuple[int, ...] = (1,), expires: int = NEVER, source: str = ""
+    at: int,
+    costs: tuple[int, ...] = (1,),
+    expires: int = NEVER,
+    source: str = "",
+    guard: int = 0,
 ) -> Permit:
     """A permit of this process, or of Redis with source="store"."""
-    ticket = Ticket("store" if source == "store" else "local", (1,), at, at, at)
+    ticket = Ticket("store" if source == "store" else "local", (1,), at, at + guard, at)
     return Permit(at, expires, costs, ticket)
 
 
@@ -297,7 +301,7 @@ def test_permits_that_expire_in_hand_widen_the_guard() -> None:
     enter(lane)
     for guard in (10, 10, 20):
         asked(lane, 1)
-        lane.told(Answer("local", 1, permits=(permit(1, expires=1),)), 1)
+        lane.told(Answer("local", 1, permits=(permit(1, expires=1, guard=10),)), 1)
         lane.settle(2)
         assert lane.guard == guard
 
@@ -346,9 +350,9 @@ def test_a_big_request_is_not_covered_by_small_permits() -> None:
 def test_a_request_that_is_late_too_often_widens_the_guard() -> None:
     """Once or twice is a handshake; a request that loses its permit a third time has no chance."""
     lane = a_lane(Limit(10, 1), guard=10)
-    lane.exchange(permit(0), 2, 0)
+    lane.exchange(permit(0, guard=10), 2, 0)
     assert lane.guard == 10
-    lane.exchange(permit(0), 3, 0)
+    lane.exchange(permit(0, guard=10), 3, 0)
     assert lane.guard == 20
 
 

@@ -166,7 +166,8 @@ class Shell:
         permit = waiter.outcome
         if not isinstance(permit, Permit):
             self.refused.append((self.now, waiter))
-            self.world.at(self.world.now, done)
+            if not self.closed:  # whoever asks a closed client again and again gets an error
+                self.world.at(self.world.now, done)
             return
         delay = self.world.random.randint(0, self.world.late) if self.world.late else 0
         self.world.at(self.world.now + delay, lambda: self.depart(waiter, permit, done, times))

@@ -158,3 +158,16 @@ def test_settling_on_a_thread_without_the_loop(shared_redis: RedisServer, key: s
         quota = colour.quota(key, "10/min", redis=shared_redis.url)
         quota.acquire(6).settle(2)
         assert quota.acquire(8).remaining == 0
+
+
+def test_a_request_that_draws_on_nothing_does_not_wait_for_units(
+    any_colour: Colour, redis: str | None, key: str
+) -> None:
+    """Cost 0 obeys holds only: with a request in line for the next minute it goes at once."""
+    quota = any_colour.quota(key, "1/min", redis=redis)
+    quota.acquire()
+    waiting = quota.start(max_wait=None)
+    assert eventually(lambda: quota.used() == 2)
+    assert quota.try_acquire(0) is not None
+    quota.close()
+    assert isinstance(waiting.exception(5), RuntimeError)

@@ -1,0 +1,122 @@
+"""Counterexamples that were found by chance, each with the right value."""
+
+from __future__ import annotations
+
+from quotaclient._core.ask import NEVER, Answer, Ask, Permit, Ticket
+from quotaclient._core.guard import Guard
+from quotaclient._core.lane import Lane
+from quotaclient._core.limits import Limit
+from quotaclient._core.queue import Closed
+from tests.core.load import saturated, strict
+from tests.core.world import SECOND, Shell, World
+
+MS = SECOND // 1000
+
+
+def test_who_comes_back_to_a_closed_lane_is_turned_away() -> None:
+    """A request that lost its permit to time as its client was closed is not forgotten."""
+    limits = (Limit(10, 10),)
+    lane = Lane("key", limits, "name", Guard(limits, 0))
+    lane.close()
+    waiter = lane.enter((1,), 5, 0, in_front=True)
+    lane.settle(10)
+    assert waiter.outcome == Closed()
+
+
+def test_a_burst_that_is_late_doubles_the_guard_once() -> None:
+    """Ten requests that lost a third permit of the same guard in one moment: twice the guard."""
+    limits = (Limit(100, 60),)
+    lane = Lane("key", limits, "name", Guard(limits))
+    guard = lane.guard
+    for _ in range(10):
+        lane.exchange(Permit(0, 0, (1,), Ticket("store", (1,), 0, guard, 0)), 3, 0)
+    assert lane.guard == 2 * guard
+
+
+def test_permits_of_an_outgrown_guard_do_not_widen_the_next() -> None:
+    """60 ms to the store and back: a guard of four times that, not of eight."""
+    world = World((Limit(20, 1),), seed=1, fixed_trip=30 * MS)
+    shells = saturated(world, 4, 10)
+    world.run(world.now + 5 * SECOND)
+    assert [shell.lane.guard for shell in shells] == [240 * MS] * 4
+
+
+def estimated(shell: Shell, tasks: int) -> None:
+    """Tasks whose requests draw 1,500 tokens, and turn out half a second later to use 300."""
+    world = shell.world
+
+    def again() -> None:
+        shell.request((1500,), done=lambda: world.at(world.now + SECOND // 2, after))
+
+    def after() -> None:
+        sent = next(one for one in world.departures if one.costs == (1500,))
+        shell.correct(sent, (1200,))
+        again()
+
+    for _ in range(tasks):
+        world.at(world.now, again)
+
+
+def test_what_was_settled_is_used_while_others_wait() -> None:
+    """P3: 10,000 tokens a minute are 33 requests that use 300 each; at least 25 are sent, not 6."""
+    world = World((Limit(10_000, 60, name="tokens"),), seed=1)
+    estimated(world.lane("lane"), 8)
+    world.run(world.now + 600 * SECOND)
+    assert strict(world)
+    assert len(world.departures) >= 10 * 25
+
+
+def test_a_small_request_does_not_inherit_a_far_place() -> None:
+    """P3: four units are free; behind a big request that gave up, small ones go at once."""
+    world = World((Limit(10, 60),), seed=1)
+    shell = world.lane("lane")
+    for _ in range(6):
+        shell.request()
+    world.run(world.now + SECOND)
+    big = shell.request((8,))
+    for _ in range(4):
+        shell.request()
+    world.run(world.now + SECOND)
+    shell.cancel(big)
+    world.run(world.now + SECOND)
+    assert len(world.departures) == 10
+
+
+def test_what_nobody_needs_goes_back_at_once() -> None:
+    """P3: who waits far in line does not keep the place of one that was cancelled from others."""
+    world = World((Limit(5, 10),), seed=1)
+    shell = world.lane("lane")
+    for _ in range(5):
+        shell.request()
+    world.run(world.now + 9_500 * MS)
+    small = shell.request()
+    world.run(world.now + 10 * MS)
+    shell.request((5,), priority=1)
+    world.run(world.now + 10 * MS)
+    shell.cancel(small)
+    world.run(world.now + 10 * MS)
+    (record,) = world.account.windows.values()
+    record.forget(world.now)
+    assert sum(run.units for run in record.runs if run.at > world.now) == 5
+
+
+def test_a_refusal_is_not_for_whom_a_permit_in_hand_covers() -> None:
+    """P4: told "in ten seconds" and sent away, a request could have left in half a second."""
+    limits = (Limit(5, 10),)
+    lane = Lane("key", limits, "name", Guard(limits, 0))
+
+    def answered(at: int, cost: int) -> None:
+        lane.settle(0)
+        assert isinstance(lane.act(0), Ask)
+        ticket = Ticket("local", (1,), at, at, at)
+        lane.told(Answer("local", 0, left=(0,), permits=(Permit(at, NEVER, (cost,), ticket),)), 0)
+
+    first = lane.enter((1,), None, 0)
+    answered(SECOND // 2, 1)
+    lane.enter((5,), None, 1)
+    small = lane.enter((1,), 2 * SECOND, 0)
+    lane.leave(first, 0)
+    answered(10 * SECOND, 5)
+    lane.settle(0)
+    lane.settle(SECOND // 2)
+    assert isinstance(small.outcome, Permit)
