@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import compress
 from operator import add
 
 from quotaclient._core import refusals
@@ -127,9 +128,8 @@ class Lane:
 
     def remaining(self, costs: tuple[int, ...]) -> int:
         """The units left in the fullest window that these costs draw on, spare ones included."""
-        free = not any(costs)
-        rows = zip(self.left, self.spare, costs, strict=True)
-        return min(left + ours for left, ours, cost in rows if cost or free)
+        left = tuple(map(add, self.left, self.spare))
+        return min(compress(left, costs), default=min(left))  # who draws on none may know of all
 
     def held_for(self, now: int) -> int:
         """How much longer nobody sends, by what this lane knows."""
