@@ -5,6 +5,8 @@
     Rule 2   When permits expire before they could be used it doubles, also one that a user
              chose: else nothing might ever be sent.
     Rule 3   It never passes half the shortest period.
+    Rule 4   After a calm time it halves again, down to what it was at first: the window is not to
+             stay wide for one bad moment. Each doubling makes that time twice as long.
 
 Times are whole microseconds; nothing here reads a clock.
 """
@@ -17,6 +19,7 @@ from quotaclient._core.ask import SECOND
 from quotaclient._core.limits import Limit
 
 TRIPS = 8  # the shortest of so many counts: a busy moment of this host is not the network
+CALM = 64  # answers in a row without a late permit, until what it grew by is tried without
 ENOUGH = 4  # of them say something: on the first connections are made, and whatever else begins
 
 
@@ -40,7 +43,9 @@ class Guard:
         self._limits = limits
         self._longest = min(limit.period_us for limit in limits) // 2
         self._automatic = given is None
-        self._least = default_guard(limits) if given is None else given
+        self._first = self._least = default_guard(limits) if given is None else given
+        self._calm = 0  # answers since a permit was late
+        self._calm_enough = CALM
         self._trips: deque[int] = deque(maxlen=TRIPS)
         self._warned = False
         self.value = self._least
@@ -48,12 +53,14 @@ class Guard:
 
     def took(self, trip: int) -> None:
         """The store was asked and answered in so many microseconds."""
+        self._calm += 1
+        if self._calm >= self._calm_enough:
+            self._least, self._calm = max(self._least // 2, self._first), 0
         self._trips.append(trip)
-        if self._automatic and len(self._trips) >= ENOUGH:
-            shortest = min(self._trips)
-            self.value = max(self._least, min(4 * shortest, self._longest))
-            if self.value > self._least:
-                self._warn(f"Redis takes {shortest / SECOND:.3f} s to answer")
+        shortest = min(self._trips) if self._automatic and len(self._trips) >= ENOUGH else 0
+        self.value = max(self._least, min(4 * shortest, self._longest))
+        if self.value > self._least:
+            self._warn(f"Redis takes {shortest / SECOND:.3f} s to answer")
 
     def came_late(self) -> None:
         """The store's permits had expired when they came; on the first trip that says nothing."""
@@ -62,9 +69,11 @@ class Guard:
 
     def widen(self) -> None:
         """Permits expired before they could be used."""
+        self._calm = 0
         wider = min(2 * self.value, self._longest)
         if wider > self.value:
             self.value = self._least = wider
+            self._calm_enough *= 2
             self._warn("permits expired before their requests could leave")
 
     def _warn(self, reason: str) -> None:

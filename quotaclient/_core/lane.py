@@ -289,7 +289,7 @@ class Lane:
         self._hand.add(answer.permits)
         if answer.permits:
             self._memory.forget()
-        if answer.source == "store":
+        if answer.source != "share":
             self._guard.took(answer.trip)
         late = bool(answer.permits) and answer.permits[0].expires < answer.permits[0].at
         if late and self._terms.guard >= self._guard.value:  # else it has grown since

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quotaclient._core.guard import ENOUGH, TRIPS, Guard, default_guard
+from quotaclient._core.guard import CALM, ENOUGH, TRIPS, Guard, default_guard
 from quotaclient._core.limits import Limit
 
 SECOND = 1_000_000
@@ -114,5 +114,33 @@ def test_one_warning() -> None:
     assert "0.060 s" in warning
     assert "100/s is 0.240 s" in warning
     guard.widen()
-    assert guard.value == 480 * MS or guard.value == 100 * MS
+    assert guard.value == 480 * MS
     assert guard.take_warning() is None
+
+
+def test_a_bad_moment_is_forgotten() -> None:
+    """Without late permits it halves again, in steps, after a time that each doubling doubles."""
+    guard = Guard((Limit(100, 1),))
+    guard.widen()
+    guard.widen()
+    for value in (100 * MS, 50 * MS, 50 * MS):
+        for _ in range(4 * CALM - 1):
+            guard.took(MS)
+        assert guard.value > value or guard.value == 50 * MS
+        guard.took(MS)
+        assert guard.value == value
+    guard.widen()
+    for _ in range(4 * CALM):
+        guard.took(MS)
+    assert guard.value == 100 * MS
+
+
+def test_a_late_permit_begins_the_calm_time_anew() -> None:
+    """What was needed a moment ago is not given up yet."""
+    guard = Guard((Limit(100, 1),), 400 * MS)
+    guard.widen()
+    for _ in range(3):
+        for _ in range(2 * CALM - 1):
+            guard.took(MS)
+        guard.widen()
+    assert guard.value == 500 * MS
