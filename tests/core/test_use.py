@@ -96,6 +96,20 @@ def test_a_far_store_is_no_end(late: int) -> None:
     assert strict(world)
 
 
+def test_a_bad_moment_of_a_host_does_not_cost_quota_for_ever() -> None:
+    """P3: wide guards of a time when requests left late are given up when they leave on time."""
+    world = World((Limit(20, 1),), seed=1, late=200 * MS)
+    shells = saturated(world, 4, 10)
+    guard = shells[0].lane.guard
+    world.run(world.now + 10 * SECOND)
+    assert min(shell.lane.guard for shell in shells) >= 4 * guard
+    world.late = 0
+    world.run(world.now + 600 * SECOND)
+    assert [shell.lane.guard for shell in shells] == [guard] * 4
+    assert use(world, shells, 40).used >= 0.97
+    assert strict(world)
+
+
 @pytest.mark.parametrize(("trip", "late"), [(500, 0), (5 * MS, 10 * MS)])
 def test_a_narrow_route_does_not_shut_the_client(trip: int, late: int) -> None:
     """P3: requests that wait for a route's 10/min leave the client's 10/s to the others."""
