@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from itertools import compress
 from operator import add
 
-from quotaclient._core import refusals
 from quotaclient._core.ask import (
     NEVER,
     SECOND,
@@ -33,23 +32,21 @@ from quotaclient._core.ask import (
     Refusal,
     Source,
 )
+from quotaclient._core.asks import Asks
 from quotaclient._core.guard import Guard
 from quotaclient._core.hand import Hand, Returns
 from quotaclient._core.limits import Limit
+from quotaclient._core.patience import Patience, Precedent
 from quotaclient._core.prefetch import Prefetch
 from quotaclient._core.queue import (
-    SLACK,
     Closed,
     Outcome,
     Refused,
     Undecided,
     Waiter,
     WaitQueue,
-    covers,
     groups_of,
-    patience_of,
 )
-from quotaclient._core.refusals import Memory
 
 MOST_AT_ONCE = 250  # requests in one ask: whom a loop can wake while their permits last
 FRESH = SECOND // 2  # a permit that waited longer than this is checked before it goes out (P6)
@@ -79,23 +76,19 @@ class Lane:
         self.left = tuple(limit.most for limit in limits)
         self.source: Source = "local"
         self._guard = guard
-        self._terms = Ask(key, limits, name, guard.value)
+        self._asks = Asks(key, limits, name, guard)
         self._queue = WaitQueue(len(limits))
-        self._unchecked: list[Waiter] = []  # newcomers whose wait may not fit (Rule 4)
         self._hand = Hand()
+        self._patience = Patience(limits, self._queue, self._hand)
         self._prefetch = Prefetch()
         self._plenty = False  # whether the last answer was permits for now, all that were asked for
         self._returns = Returns()
         self._asking = False
         self._in_line = False  # there is a place to wait for before the rest is asked for
-        self._asked: tuple[Group, ...] = ()  # what was asked for last
-        self._wanted = 0  # the requests in it that wait
         self._resume_at = 0  # not to ask before: the last answer had nothing for anybody
         self._room_at = NEVER  # when reservations are given back to be booked anew
         self._room_made = -ROOM_EVERY  # when they were last
-        self._greets_at = 0  # when the store is to note again that this lane is there
         self._held = 0
-        self._memory = Memory()
         self._news = 0  # how old what we know is: when the store was asked that answered last
         self._rounds = 0  # answers so far
         self._expired = 0  # permits in a row that expired in hand
@@ -110,11 +103,11 @@ class Lane:
 
     @property
     def key(self) -> str:
-        return self._terms.key
+        return self._asks.key
 
     @property
     def name(self) -> str:
-        return self._terms.lane
+        return self._asks.name
 
     @property
     def guard(self) -> int:
@@ -128,7 +121,7 @@ class Lane:
 
     def remaining(self, costs: tuple[int, ...]) -> int:
         """The units left in the fullest window that these costs draw on, spare ones included."""
-        left = tuple(map(add, self.left, self.spare))
+        left: tuple[int, ...] = tuple(map(add, self.left, self.spare))
         return min(compress(left, costs), default=min(left))  # who draws on none may know of all
 
     def held_for(self, now: int) -> int:
@@ -185,7 +178,7 @@ class Lane:
         if in_front:
             self._in_line = False  # the permit that it gave back makes room: ask at once
         elif deadline is not None:
-            self._unchecked.append(waiter)
+            self._patience.meet(waiter)
         self._queue.append(waiter, in_front=in_front)
         return waiter
 
@@ -260,12 +253,12 @@ class Lane:
 
     def _file(self, returned: GiveBack, at: int) -> None:
         self._returns.add(returned, at)
-        self._memory.forget()
+        self._patience.memory.forget()
 
     def forget(self) -> None:
         """The windows were emptied: spare permits are booked nowhere, refusals hold no more."""
         self._prefetch.take_out(bool)
-        self._memory.forget()
+        self._patience.memory.forget()
 
     def hold(self, until: int) -> None:
         """The upstream said that nobody sends before this instant."""
@@ -288,17 +281,17 @@ class Lane:
             self.left, self.source = answer.left, answer.source
         self._hand.add(answer.permits)
         if answer.permits:
-            self._memory.forget()
+            self._patience.memory.forget()
         if answer.source != "share":
             self._guard.took(answer.trip)
         late = bool(answer.permits) and answer.permits[0].expires < answer.permits[0].at
-        if late and self._terms.guard >= self._guard.value:  # else it has grown since
+        if late and self._asks.told_in_time():  # else it has grown since
             self._guard.came_late()
         self.hold(answer.hold)
-        short = len(answer.permits) < self._wanted
+        short = len(answer.permits) < self._asks.wanted
         self._plenty = bool(answer.permits) and not short and answer.permits[-1].at <= now
         self._in_line = bool(self._hand) and (
-            short or self._in_line or self._hand[-1].at > now + self._terms.horizon
+            short or self._in_line or self._hand[-1].at > now + self._asks.horizon
         )
         if answer.outage is not None:
             for waiter in self._hand.uncovered(self._queue, len(self._queue)):
@@ -313,20 +306,14 @@ class Lane:
 
         They draw as much or more on the window that refused, and will not wait until it has room.
         """
-        served, window = len(answer.permits) + len(answer.returned), refusal.window
-        cost = 0
-        for group in self._asked:
-            cost = group.costs[window] if window is not None else 0
-            if served < group.requests:
-                break
-            served -= group.requests
+        served = len(answer.permits) + len(answer.returned)
         refused = Refused(refusal, answer.source)
-        told = refusals.Refusal(refused, cost)
+        told = Precedent(refused, self._asks.refused_cost(served, refusal.window))
         for waiter in self._hand.uncovered(self._queue, len(self._queue)):
             if told.concerns(waiter):
                 self._settle(waiter, refused)
         if answer.source == "store":  # others are asked at no cost
-            self._memory.note(told, now, self._terms.horizon)
+            self._patience.memory.note(told, now, self._asks.horizon)
 
     def close(self) -> None:
         """Turn away who waits, and ask for nothing more."""
@@ -389,55 +376,12 @@ class Lane:
         """Refuse who cannot be served in time (Rule 4); nobody while the store is being asked."""
         if self._asking:
             return
-        if self._hand or max(self._held, self._memory.until) > now:
-            unchecked, self._unchecked = self._unchecked, []
-            in_hand = self._hand.units(len(self.limits)) if unchecked else ()
-            for waiter in unchecked:
-                if waiter.waiting and waiter.deadline is not None:
-                    at = self._not_before(waiter, in_hand)
-                    if at > max(waiter.deadline, now):
-                        self._refuse(waiter, at)
-                    elif (refused := self._memory.answer(waiter, now)) is not None:
-                        self._settle(waiter, refused)
-        elif len(self._unchecked) > 2 * len(self._queue) + SLACK:  # most were served at once
-            self._unchecked = [waiter for waiter in self._unchecked if waiter.waiting]
+        for waiter, refused in self._patience.hopeless(now, self._held, self.source):
+            self._settle(waiter, refused)
         while (late := self._queue.past(now)) is not None:
             if not self._hand and late.hears > self._rounds:
                 return  # `act` is about to ask for it
-            self._refuse(late, max(now, self._not_before(late, self._hand.units(len(self.limits)))))
-
-    def _not_before(self, waiter: Waiter, in_hand: tuple[int, ...]) -> int:
-        """The earliest that a waiter can hope for, by what is known.
-
-        Its own permit, if one in hand is its. Else the last in hand; from there on the requests
-        between need their whole periods: a part of a period may pass all at once.
-        """
-        requests, *units = self._queue.ahead_of(waiter)
-        if not self._hand:
-            return self._held
-        if self._queue.only_costs is None:  # who stands before may not be covered by the first
-            mine = (permit.at for permit in self._hand if covers(permit.costs, waiter.costs))
-            return next(mine, self._held)
-        if requests < len(self._hand):
-            return self._hand[max(requests, 0)].at
-        last = self._hand[-1]
-        at = last.at
-        for limit, ahead, booked, before, cost in zip(
-            self.limits, units, in_hand, last.costs, waiter.costs, strict=True
-        ):
-            if cost:
-                between = max(ahead - booked, 0) + before + cost - 1
-                at = max(at, last.at + limit.least_span(between))
-        return at
-
-    def _refuse(self, waiter: Waiter, at: int) -> None:
-        """Name the window that is slowest for these costs, unless a hold is what it waits for."""
-        pace = [
-            cost * limit.period / limit.count
-            for limit, cost in zip(self.limits, waiter.costs, strict=True)
-        ]
-        window = None if at <= self._held else pace.index(max(pace))
-        self._settle(waiter, Refused(Refusal(at, window), self.source))
+            self._settle(late, self._patience.too_late(late, now, self._held, self.source))
 
     def _settle(self, waiter: Waiter, outcome: Outcome) -> None:
         waiter.outcome = outcome
@@ -503,33 +447,17 @@ class Lane:
 
     def _ask(self, now: int, waiters: list[Waiter]) -> Ask:
         """One ask for all that have no permit in hand, with all that is to be given back."""
-        patience = patience_of(waiters, now)
-        returns = self._returns.take()
-        self._asked = groups_of(waiters, self.held_for(now))
-        self._wanted = len(waiters)
-        if waiters:
-            ahead = self._ahead(now)
-            if ahead:
-                (group,) = self._asked
-                self._asked = (group._replace(requests=group.requests + ahead),)
+        groups = groups_of(waiters, self.held_for(now))
+        if groups:
+            first, *others = groups
+            groups = (first._replace(requests=first.requests + self._ahead(now, groups)), *others)
         self._asking = True
-        greets = bool(waiters) and now >= self._greets_at
-        if greets:
-            self._greets_at = now + self._terms.idle // 4
-        if self._terms.guard != self._guard.value:
-            self._terms = replace(self._terms, guard=self._guard.value)
-        return replace(
-            self._terms,
-            groups=self._asked,
-            max_wait=None if patience is None else max(patience, 0),
-            returns=returns,
-            greets=greets,
-        )
+        return self._asks.make(now, waiters, groups, self._returns.take())
 
-    def _ahead(self, now: int) -> int:
+    def _ahead(self, now: int, groups: tuple[Group, ...]) -> int:
         """How many permits to ask for beyond those who wait."""
-        plenty, costs = 0, self._asked[0].costs
-        if self._plenty and self.source != "share" and len(self._asked) == 1:
+        plenty, costs = 0, groups[0].costs
+        if self._plenty and self.source != "share" and len(groups) == 1:
             rows = zip(self.left, self.limits, costs, strict=True)
             rooms = [(left - limit.most // 2) // cost for left, limit, cost in rows if cost]
             plenty = min(rooms, default=0)

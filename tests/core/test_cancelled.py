@@ -53,7 +53,7 @@ def test_a_hundred_thousand_cancelled_requests() -> None:
     assert world.asks + world.checks <= 100
     lane = shell.lane
     assert lane.idle
-    assert not lane._unchecked
+    assert not lane._patience._newcomers
     assert not lane._queue._deadlines
     assert not lane._queue._lines
     assert not lane._queue._kinds

@@ -15,9 +15,9 @@ from quotaclient._core.lane import (
     Sleep,
 )
 from quotaclient._core.limits import Limit
+from quotaclient._core.patience import OFTEN
 from quotaclient._core.prefetch import SURE
 from quotaclient._core.queue import SLACK, Closed, Refused, Undecided, Waiter
-from quotaclient._core.refusals import OFTEN
 
 SECOND = 1_000_000
 LIMIT = Limit(10, 10)
@@ -589,7 +589,7 @@ def test_served_waiters_do_not_pile_up() -> None:
         lane.enter((1,), 90 * SECOND, 0)
         asked(lane, now)
         answered(lane, permit(now), now=now)
-    assert len(lane._unchecked) <= SLACK + 1
+    assert len(lane._patience._newcomers) <= SLACK + 1
     assert len(lane._queue._deadlines) <= SLACK + 1
 
 
