@@ -261,7 +261,8 @@ local function give_back(window, generation, at, by, units)
     book_late(window, at, by, -units)
     return
   end
-  if generation ~= window.generation or not matters(window, by) then
+  local other = generation ~= window.generation and generation ~= 0  -- 0: there was no record
+  if other or not matters(window, by) then
     return
   end
   if window.covered then

@@ -177,12 +177,13 @@ class Window:
 
         When runs were joined several may hold them: from now on all of those count as long as the
         one that ends first and starts last, or longer, so that one gives (Rule 3). Units below 0
-        are what was sent on top of what was granted: they count in whichever life.
+        are what was sent on top of what was granted: they count in whichever life. Generation 0:
+        there was no record yet, so that what comes back is a part of what was sent on top.
         """
         if units < 0:
             self.book_late(at, by, -units, now)
             return
-        if generation != self.generation or not self.matters(by, now):
+        if generation not in (0, self.generation) or not self.matters(by, now):
             return
         run = self._holder(*self.covered(at + self.epoch, by + self.epoch), now + self.epoch)
         if run is None:

@@ -64,7 +64,7 @@ def test_a_hundred_thousand_cancelled_requests() -> None:
     assert len(world.departures) == 100
 
 
-def test_a_hundred_thousand_permits_handed_over() -> None:
+def test_ten_thousand_hand_one_permit_on() -> None:
     """Whose request is cancelled as it is handed a permit passes it on: one permit serves many."""
     world = World((Limit(1, 10),), seed=2)
     shell = world.lane("lane")
