@@ -6,7 +6,7 @@ on the clock of the caller. Times are whole microseconds; nothing here reads a c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from quotaclient._core.limits import Limit
@@ -155,12 +155,13 @@ class Answer:
 
     `returned` are permits that the answer holds back and the lane is to give back with its next
     ask. `outage` says why nobody could decide, when nobody could. `trip` is how long the way to
-    the store and back took.
+    the store and back took, `now` what the store's clock showed in between.
     """
 
     source: Source
     asked: int
     trip: int = 0
+    now: int = 0
     used: tuple[int, ...] = ()
     left: tuple[int, ...] = ()
     generations: tuple[int, ...] = ()
@@ -193,6 +194,7 @@ def localize(ask: Ask, reply: Reply, source: Source, asked: int, received: int) 
         source=source,
         asked=asked,
         trip=received - asked,
+        now=reply.now,
         used=reply.used,
         left=tuple(
             max(0, limit.most - used) for limit, used in zip(ask.limits, reply.used, strict=True)
@@ -202,3 +204,16 @@ def localize(ask: Ask, reply: Reply, source: Source, asked: int, received: int) 
         permits=tuple(permit(grant) for grant in reply.grants for _ in range(grant.requests)),
         refusal=refusal and Refusal(received + refusal.at - reply.now, refusal.window),
     )
+
+
+def set_right(permit: Permit, answer: Answer) -> Permit:
+    """A permit that was told before, by what a later answer of its store says of both clocks.
+
+    The clock of a host drifts: by some ten seconds in a day, which is more than a guard.
+    """
+    early = answer.asked + permit.ticket.at - answer.now
+    late = early + answer.trip
+    if early <= permit.at <= late:
+        return permit
+    guard = permit.ticket.by - permit.ticket.at
+    return replace(permit, at=late, expires=early + guard // 2 if guard else NEVER)

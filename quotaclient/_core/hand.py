@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from operator import attrgetter
 
-from quotaclient._core.ask import NEVER, GiveBack, Permit
+from quotaclient._core.ask import NEVER, Answer, GiveBack, Permit, set_right
 from quotaclient._core.queue import Waiter, WaitQueue, covers
 
 _by_time = attrgetter("at")
@@ -31,6 +31,13 @@ class Hand:
     def add(self, permits: Iterable[Permit]) -> None:
         for permit in permits:
             insort(self._permits, permit, key=_by_time)
+
+    def set_right(self, answer: Answer) -> None:
+        """Go by what the store says now of its clock and ours, where it granted them."""
+        told = (
+            one if one.ticket.source != answer.source else set_right(one, answer) for one in self
+        )
+        self._permits = sorted(told, key=_by_time)
 
     def pop_first(self) -> Permit:
         return self._permits.pop(0)

@@ -279,6 +279,8 @@ class Lane:
             self._file(returned, 0)
         if answer.left:
             self.left, self.source = answer.left, answer.source
+        if answer.source == "store":
+            self._hand.set_right(answer)
         self._hand.add(answer.permits)
         if answer.permits:
             self._patience.memory.forget()

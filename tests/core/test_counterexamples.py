@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from quotaclient._core.ask import NEVER, Answer, Ask, Permit, Ticket
 from quotaclient._core.guard import Guard
 from quotaclient._core.lane import Lane
 from quotaclient._core.limits import Limit
 from quotaclient._core.queue import Closed
-from tests.core.load import saturated, strict
+from tests.core.load import demand, saturated, strict
 from tests.core.world import SECOND, Shell, World
 
 MS = SECOND // 1000
@@ -120,3 +122,15 @@ def test_a_refusal_is_not_for_whom_a_permit_in_hand_covers() -> None:
     lane.settle(0)
     lane.settle(SECOND // 2)
     assert isinstance(small.outcome, Permit)
+
+
+@pytest.mark.parametrize("drift", [-5e-4, 5e-4])
+def test_a_clock_that_drifts(drift: float) -> None:
+    """P1, P3: an hour of a host may be some seconds longer or shorter than one of the store."""
+    world = World((Limit(2, 3600),), seed=1)
+    shells = [world.lane(f"lane-{number}", drift=number * drift) for number in range(2)]
+    for shell in shells:
+        demand(shell, 2, lambda: (1,))
+    world.run(world.now + 20 * 3600 * SECOND)
+    assert strict(world)
+    assert len(world.departures) >= 2 * 19

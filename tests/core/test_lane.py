@@ -489,7 +489,7 @@ def test_old_permits_are_checked_before_they_go() -> None:
     check = asked(lane, due - CHECK_AHEAD)
     assert not check.groups
     assert sleeps(lane, due) is None  # it is due, but not before the answer
-    lane.told(Answer("store", due - CHECK_AHEAD), due + 1)
+    lane.told(Answer("store", due - CHECK_AHEAD, CHECK_AHEAD + 1, due), due + 1)
     lane.settle(due + 1)
     assert isinstance(waiter.outcome, Permit)
 

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
+from math import ceil
 from operator import sub
 
 from quotaclient._core.account import Account
 from quotaclient._core.ask import Answer, Ask, Permit, Reply, localize
 from quotaclient._core.guard import Guard
-from quotaclient._core.lane import Lane, Sleep
+from quotaclient._core.lane import FRESH, Lane, Sleep
 from quotaclient._core.limits import Limit
 from quotaclient._core.queue import Waiter
 from tests.core.ledger import Ledger, most_at_once
@@ -74,8 +75,14 @@ class World:
             event()
         self.now = until
 
-    def lane(self, name: str, limits: tuple[Limit, ...] | None = None, clock: int = 0) -> Shell:
-        """A client of this world; its clock is ahead of the store's by `clock`."""
+    def lane(
+        self,
+        name: str,
+        limits: tuple[Limit, ...] | None = None,
+        clock: int = 0,
+        drift: float = 0,
+    ) -> Shell:
+        """A client of this world; its clock is ahead by `clock`, and goes ahead by `drift`."""
         limits = limits or self.limits
         lane = Lane("key", limits, name, Guard(limits, self.guard))
         exchange = lane.exchange
@@ -85,7 +92,7 @@ class World:
             exchange(permit, times, now)
 
         lane.exchange = counted  # type: ignore[method-assign]
-        return Shell(self, lane, clock)
+        return Shell(self, lane, clock, drift)
 
     def hold(self, until: int) -> None:
         """The store hears a hold."""
@@ -115,10 +122,11 @@ class World:
 class Shell:
     """A lane at work in virtual time."""
 
-    def __init__(self, world: World, lane: Lane, clock: int = 0) -> None:
+    def __init__(self, world: World, lane: Lane, clock: int, drift: float) -> None:
         self.world = world
         self.lane = lane
         self.clock = clock
+        self.drift = drift
         self.dead = self.closed = False
         self.asking: Ask | None = None
         self.refused: list[tuple[int, Waiter]] = []
@@ -127,7 +135,11 @@ class Shell:
     @property
     def now(self) -> int:
         """What this lane's clock shows."""
-        return self.world.now + self.clock
+        return self.world.now + self.clock + round(self.world.now * self.drift)
+
+    def when(self, instant: int) -> int:
+        """When this lane's clock shows an instant."""
+        return ceil((instant - self.clock) / (1 + self.drift))
 
     def request(
         self,
@@ -186,8 +198,9 @@ class Shell:
             return
         ticket = permit.ticket
         assert waiter.costs == permit.costs
-        assert ticket.at <= self.world.now  # by the store's clock, too
-        assert ticket.at == ticket.by or self.world.now <= (ticket.at + ticket.by) // 2
+        unseen = abs(self.drift) * FRESH  # what clocks may have moved since the last check
+        assert ticket.at <= self.world.now + unseen  # by the store's clock, too
+        assert ticket.at == ticket.by or self.world.now <= (ticket.at + ticket.by) // 2 + unseen
         if self.world.ledger is not None:
             self.world.ledger.note_sent(self.lane.name, permit)
         self.world.departures.append(Departure(self.world.now, permit.costs, self, permit))
@@ -224,7 +237,7 @@ class Shell:
             self.send(step)
             self.advance()
         elif isinstance(step, Sleep) and step.until is not None:
-            self.world.at(step.until - self.clock, self.advance)
+            self.world.at(self.when(step.until), self.advance)
 
     def send(self, ask: Ask) -> None:
         """An ask is on its way; that one may be lost, there or on the way back, or be late."""
