@@ -230,7 +230,8 @@ class AsyncLane:
         self, costs: tuple[int, ...], deadline: int | None, priority: int, in_front: bool
     ) -> Outcome:
         waiter = self.lane.enter(costs, deadline, priority, in_front=in_front)
-        self._advance()
+        if not self.lane.is_told_next:
+            self._advance()
         try:
             while waiter.outcome is None:
                 event = anyio.Event()

@@ -142,6 +142,11 @@ class Lane:
         return self._asking
 
     @property
+    def is_told_next(self) -> bool:
+        """Whether who joins the line can only wait for the answer that is on its way."""
+        return self._asking and not self._hand and not self._prefetch
+
+    @property
     def has_reservations(self) -> bool:
         """Whether somebody must look at the clock."""
         return bool(self._hand)
