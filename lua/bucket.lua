@@ -5,7 +5,7 @@
 -- behind is one run, whose units are the debt left.
 --
 -- KEYS          those of reserve.lua
--- ARGV          how many, then each: window, units regained in a period, how long it takes to fill
+-- ARGV          how many, then each: window, units regained in a period
 -- Returns       nothing: it goes on to the next part
 -- Units         instants and spans are whole microseconds; windows are numbered from 1.
 
@@ -32,15 +32,6 @@ local function changes_of(runs)
   return changes
 end
 
--- A walk through the changes ahead: what is in flight, and the debt, at an instant. This is before
--- all there is, not after `start`.
-local function level_of(window, start)
-  return {
-    changes = changes_of(window.runs), place = 1, count = window.count, period = window.period,
-    instant = math.min(start, window.runs[1] or start), flight = 0, debt = 0,
-  }
-end
-
 -- Go on to an instant before which nothing changes.
 local function fall(level, instant)
   local passed = instant - level.instant
@@ -63,6 +54,45 @@ local function go_to(level, instant)
     step(level)
   end
   fall(level, instant)
+end
+
+-- A walk through the changes ahead: what is in flight, and the debt, at an instant. The window keeps
+-- it at its last fit: who books there looks for the next from there on.
+local function level_at(window, start)
+  local level = window.level
+  if not level or level.instant > start then
+    level = {
+      changes = changes_of(window.runs), place = 1, count = window.count, period = window.period,
+      instant = math.min(start, window.runs[1] or start), flight = 0, debt = 0,
+    }
+    window.level = level
+  end
+  go_to(level, start)
+  return level
+end
+
+-- Count units that may go from an instant to `by`, if the level is there.
+local function book_in_level(window, at, by, units)
+  local level = window.level
+  if not level or level.instant ~= at then
+    window.level = nil
+    return
+  end
+  if by <= at then
+    level.debt = level.debt + units
+    return
+  end
+  level.flight = level.flight + units
+  local changes, place = level.changes, #level.changes + 1
+  while place > level.place and changes[place - 1].instant >= by do
+    place = place - 1
+  end
+  local there = changes[place]
+  if there and there.instant == by then
+    there.flight, there.debt = there.flight - units, there.debt + units
+  else
+    table.insert(changes, place, {instant = by, starts = false, flight = -units, debt = units})
+  end
 end
 
 -- Go on to the first instant at which the level is no higher than `room`.
@@ -109,8 +139,7 @@ end
 -- Make one run of all that has landed; when nothing is left, this life ends.
 local function fold(window)
   local runs, folded = window.runs, {}
-  local level = level_of(window, now)
-  go_to(level, now)
+  local level = level_at(window, now)
   local landed = level.debt > 0
   local function add(at, by, units)
     folded[#folded + 1], folded[#folded + 2], folded[#folded + 3] = at, by, units
@@ -135,7 +164,7 @@ local function fold(window)
   if #folded == 0 then
     window.generation, window.last_by = 0, 0
   end
-  window.runs, window.changed = folded, #folded > 0
+  window.runs, window.changed, window.level = folded, #folded > 0, nil
 end
 
 local function first_fit_in_bucket(window, start, cost)
@@ -143,11 +172,13 @@ local function first_fit_in_bucket(window, start, cost)
   if window.total <= room then
     return start, math.ceil(window.total)
   end
-  local level = level_of(window, start)
-  go_to(level, start)
+  local level = level_at(window, start)
   while true do
     to_room(level, room)
-    local peak, clash = peak_with(level, cost, window.limit, level.instant + guard)
+    local peak, clash = level.flight + level.debt, nil
+    if level.instant < window.runs[#window.runs - 2] then
+      peak, clash = peak_with(level, cost, window.limit, level.instant + guard)
+    end
     if not clash then
       return level.instant, math.min(math.ceil(peak), room)  -- it may be above by a rounding
     end
@@ -158,8 +189,8 @@ end
 for _ = 1, take() do
   local window = windows[take()]
   local packed = call('GET', window.key)
-  window.count, window.fill = take(), take()
-  window.first_fit, window.runs = first_fit_in_bucket, {}
+  window.count = take()
+  window.first_fit, window.booked, window.runs = first_fit_in_bucket, book_in_level, {}
   if packed then
     local past
     window.generation, window.total, window.last_by, window.first, past = struct.unpack(HEADER, packed)

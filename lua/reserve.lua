@@ -28,6 +28,7 @@
 
 local MAX_RUNS = 128
 local MAX_ROWS = 144  -- of a record: some more, so that it is not written whole at each booking
+local LONGEST = 1e18  -- of a bucket's life: Redis takes no expiry of 18 digits
 
 -- generation, total, last_by; which rows hold runs (first, past the last); the first run's `by`, the
 -- last run's `at`; 1 if they end in the order in which they begin; how many rows there are; when the
@@ -117,7 +118,8 @@ local function runs_of(window)
 end
 
 local function store(window)
-  local reach = window.count and math.ceil(window.total * window.period / window.count)
+  local reach = window.count
+    and math.min(math.ceil(window.total * window.period / window.count), LONGEST)
   local ends, runs = window.last_by + (reach or window.period), window.runs
   local lives = ends > window.life
   if runs then
@@ -173,7 +175,7 @@ local function thin_out(window)
     thinned[n + 1], thinned[n + 2], thinned[n + 3] = at, by, units
     n = n + 3
   end
-  window.runs = thinned
+  window.runs, window.level = thinned, nil
 end
 
 local function insert(window, at, by, units)
@@ -222,6 +224,9 @@ local function book(window, at, by, units)
   else
     insert(window, at, by, units)
   end
+  if window.booked then
+    window.booked(window, at, by, units)
+  end
 end
 
 -- Until when units occupy the window that may arrive as late as that.
@@ -233,25 +238,23 @@ local function ends_of(window, by)
   return by + window.period
 end
 
--- What was sent without having been booked counts while it matters. Whether it would have drained
--- from a bucket depends on what is forgotten: there it counts in full.
+-- What was sent without having been booked counts while it matters. Whether it has drained from a
+-- bucket since depends on what is forgotten: there it counts in full.
 local function book_late(window, at, by, units)
   if window.count then
-    if by + window.fill > now then
-      if by <= now then
-        at, by = now, now
-      end
-      book(window, at, by, units)
+    if by <= now then
+      at, by = now, now
     end
+    book(window, at, by, units)
   elseif ends_of(window, by) > now then
     book(window, at, by, units)
   end
 end
 
--- Whether units that had to arrive by then still count: those that landed in a bucket are one debt.
-local function matters(window, by)
+-- Whether units of [at, by] still count as such: all that have landed in a bucket are one debt.
+local function matters(window, at, by)
   if window.count then
-    return by >= now
+    return by > now or at == now
   end
   return ends_of(window, by) > now
 end
@@ -262,7 +265,7 @@ local function give_back(window, generation, at, by, units)
     return
   end
   local other = generation ~= window.generation and generation ~= 0  -- 0: there was no record
-  if other or not matters(window, by) then
+  if other or not matters(window, at, by) then
     return
   end
   if window.covered then

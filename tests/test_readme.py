@@ -225,13 +225,13 @@ def test_commands_exist() -> None:
 
 
 def test_redis_holds_what_is_said(redis_server: RedisServer) -> None:
-    """Four kinds of keys, hashed and expiring."""
+    """Five kinds of keys, hashed and expiring."""
     refusal = Answer(429, (("retry-after", "30"),))
     with (
         ScriptedUpstream(lambda _: refusal) as upstream,
         QuotaClient(
             upstream.url,
-            limit="5/min",
+            limit="5/min; 9/day fixed",
             routes={"/": "5/min"},
             redis=redis_server.url,
             max_wait=1,
@@ -239,7 +239,7 @@ def test_redis_holds_what_is_said(redis_server: RedisServer) -> None:
     ):
         assert client.get("/").extensions["quota"].hold == 30.0
     drawn = set(re.findall(r"^    quota:\{hash of the key\}:(.+?)  ", README, re.MULTILINE))
-    assert len(drawn) == 4
+    assert len(drawn) == 5
     with redis.Redis.from_url(redis_server.url) as connection:
         keys = [key.decode() for key in connection.scan_iter()]
         bare = {re.sub(r"^quota:\{[0-9a-f]{32}\}:", "", key) for key in keys}

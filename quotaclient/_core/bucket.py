@@ -17,7 +17,7 @@ fractions are the same.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, inf
 from typing import NamedTuple
 
 from quotaclient._core.limits import Limit
@@ -31,6 +31,11 @@ class Change(NamedTuple):
     starts: bool
     flight: float
     debt: float
+
+    def plus(self, other: Change) -> Change:
+        """This change and another one at its instant."""
+        starts = self.starts or other.starts
+        return Change(self.instant, starts, self.flight + other.flight, self.debt + other.debt)
 
 
 @dataclass(slots=True)
@@ -88,6 +93,20 @@ class Level:
                 return  # it may be above by a rounding
             self.step()
 
+    def book(self, by: int, units: float) -> None:
+        """Count units that may go from here to `by`."""
+        if by <= self.instant:
+            self.debt += units
+            return
+        self.flight += units
+        landing, place = Change(by, False, -units, units), len(self.changes)
+        while place > self.place and self.changes[place - 1].instant >= by:
+            place -= 1
+        if place < len(self.changes) and self.changes[place].instant == by:
+            self.changes[place] = self.changes[place].plus(landing)
+        else:
+            self.changes.insert(place, landing)
+
     def peak_with(self, cost: int, limit: int, by: int) -> tuple[float, int | None]:
         """The highest level there will be at an `at`, not counting a unit that may go from here to
         `by`, and the first `at` at which with it that is above the limit.
@@ -109,31 +128,32 @@ class Level:
 
 @dataclass(slots=True)
 class BucketWindow(Window):
-    """The record of one bucket under one key. `count` is that of the last ask, `fill` how long its
-    bucket takes from empty to full.
+    """The record of one bucket under one key. `count` is that of the last ask. Debt above `most` is
+    forgotten.
     """
 
     count: int = 1
-    fill: int = 0
+    most: float = inf
+    level: Level | None = None  # at the last fit: who books there looks for the next from there on
 
     def open(self, limit: Limit, now: int, epoch: int) -> None:  # noqa: ARG002 - needs no clock
-        self.count, self.fill = limit.count, limit.reach_us
+        self.count = limit.count
         self.forget(now)
 
     def is_over(self, now: int) -> bool:
         return self.last_by + ceil(self.total * self.period / self.count) <= now
 
-    def matters(self, by: int, now: int) -> bool:
-        return by >= now  # what landed before is one debt
+    def matters(self, at: int, by: int, now: int) -> bool:
+        return by > now or at == now  # all that has landed is one debt
 
     def forget(self, now: int) -> None:
         """Make one run of all that has landed; when nothing is left, this life ends."""
-        level = self._level(now)
-        level.go_to(now)
+        self.level = None  # what was given back, or reset, is not in it
+        level = self._level_at(now)
         self.runs = [run for run in self.runs if run.by > now]
         if level.debt > 0:
             place = sum(run.at <= now for run in self.runs)
-            self.runs.insert(place, Run(now, now, level.debt))
+            self.runs.insert(place, Run(now, now, min(level.debt, self.most)))
             self.last_by = max(self.last_by, now)
         self.total = 0
         for run in self.runs:  # one by one: sum() would round in another way than Lua
@@ -145,38 +165,52 @@ class BucketWindow(Window):
         room = limit - cost
         if self.total <= room:
             return start, self.used
-        level = self._level(start)
-        level.go_to(start)
+        level = self.level = self._level_at(start)
         while True:
             level.to_room(room)
-            peak, clash = level.peak_with(cost, limit, level.instant + guard)
+            peak, clash = level.height, None
+            if level.instant < self.runs[-1].at:
+                peak, clash = level.peak_with(cost, limit, level.instant + guard)
             if clash is None:
                 return level.instant, min(ceil(peak), room)  # it may be above by a rounding
             level.go_to(clash)
 
-    def book_late(self, at: int, by: int, units: float, now: int) -> None:
-        # Whether it would have drained until now depends on what is forgotten: it counts in full.
-        if by + self.fill > now:
-            at, by = (now, now) if by <= now else (at, by)
-            self.book(at, by, units, now)
+    def book(self, at: int, by: int, units: float, now: int) -> None:
+        # Not super(): it does not work in a dataclass with slots.
+        Window.book(self, at, by, units, now)
+        if self.level is not None and self.level.instant == at:
+            self.level.book(by, units)
+        else:
+            self.level = None
 
-    def _level(self, start: int) -> Level:
-        """The level before all there is, not after `start`."""
-        first = min([start, *(run.at for run in self.runs[:1])])
-        return Level(self._changes(), self.count, self.period, first)
+    def book_late(self, at: int, by: int, units: float, now: int) -> None:
+        # Whether it has drained since depends on what is forgotten: it counts in full.
+        at, by = (now, now) if by <= now else (at, by)
+        self.book(at, by, units, now)
+
+    def _level_at(self, start: int) -> Level:
+        """The level at an instant."""
+        level = self.level
+        if level is None or level.instant > start:
+            first = min([start, *(run.at for run in self.runs[:1])])
+            level = Level(self._changes(), self.count, self.period, first)
+        level.go_to(start)
+        return level
+
+    def _thin_out(self) -> None:
+        Window._thin_out(self)
+        self.level = None
 
     def _changes(self) -> list[Change]:
         """What happens at each instant at which anything does, in order."""
         found: dict[int, Change] = {}
 
-        def add(instant: int, starts: bool, flight: float, debt: float) -> None:
-            before = found.get(instant, Change(instant, False, 0, 0))
-            found[instant] = Change(
-                instant, before.starts or starts, before.flight + flight, before.debt + debt
-            )
-
         for run in self.runs:
             flies = run.units if run.by > run.at else 0
-            add(run.at, True, flies, 0)
-            add(run.by, False, -flies, run.units)
+            for change in (
+                Change(run.at, True, flies, 0),
+                Change(run.by, False, -flies, run.units),
+            ):
+                before = found.get(change.instant)
+                found[change.instant] = before.plus(change) if before else change
         return sorted(found.values())

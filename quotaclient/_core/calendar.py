@@ -81,6 +81,7 @@ def _calendar(zone: str, period: int, day: int) -> Calendar:
         after = _offset(zone, later)
         if (after - offset) % period:
             return Calendar(offset, _change(zone, later - DAY, later), after)
+        offset = after
     return Calendar(offset, 0, offset)
 
 

@@ -40,5 +40,16 @@ class FixedWindow(Window):
 
     def sends(self, now: int) -> list[tuple[int, int, int]]:
         # In the middle of their periods: another clock, a little apart, counts them in the same.
-        now += self.epoch - self.period // 2
-        return [(now - run.at, now - run.by, ceil(run.units)) for run in self.runs]
+        now += self.epoch
+        return [
+            (
+                now - self._middle(run.at),
+                now - self._middle(run.by + self.period - 1),
+                ceil(run.units),
+            )
+            for run in self.runs
+        ]
+
+    def _middle(self, instant: int) -> int:
+        """The middle of the period that an instant is in."""
+        return sum(self.calendar.bounds(instant, self.period)) // 2

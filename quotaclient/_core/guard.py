@@ -1,7 +1,8 @@
 """The guard: how late a permitted request may arrive, and by how much its windows are widened.
 
-    Rule 1   Automatic, it is 1 % of the shortest period, within bounds; and at least four round
-             trips to the store, so that half of what a permit lives is left when it is told.
+    Rule 1   Automatic, it is 1 % of the shortest period, or of the time in which a bucket fills,
+             within bounds; and at least four round trips to the store, so that half of what a
+             permit lives is left when it is told.
     Rule 2   When permits expire before they could be used it doubles, also one that a user
              chose: else nothing might ever be sent.
     Rule 3   It never passes half the shortest period.
@@ -27,9 +28,11 @@ def default_guard(limits: tuple[Limit, ...]) -> int:
     """How late a permitted request may arrive, in microseconds, unless the user says.
 
     1 % of the shortest period, within 50-500 ms (what a busy host's scheduling and a handshake
-    take), but at most a tenth of the period, for the window is widened by it.
+    take), but at most a tenth of the period, for the window is widened by it. A bucket that fills
+    in less counts as long as that, for what is on its way takes its room: "60/min bucket 1" is
+    "1/s bucket 1".
     """
-    shortest = min(limit.period_us for limit in limits)
+    shortest = min(min(limit.period_us, limit.reach_us) for limit in limits)
     return min(max(shortest // 100, SECOND // 20), SECOND // 2, shortest // 10)
 
 

@@ -38,7 +38,7 @@ from quotaclient._core.checks import (
 
 __all__ = ["InvalidLimit", "Kind", "Limit", "Unit", "day", "hour", "limits_of", "minute", "second"]
 
-_HOUR = 3_600_000_000  # µs: by which clocks are set
+_LONGEST_SHIFT = 7_200_000_000  # µs: by which clocks are set, in Antarctica/Troll
 _UNITS = {
     name: seconds
     for seconds, names in {
@@ -158,7 +158,7 @@ class Limit:
     @property
     def _shift(self) -> int:
         """By how much a period may be longer or shorter, in microseconds."""
-        return 0 if self.zone in (None, "UTC") else _HOUR
+        return 0 if self.zone in (None, "UTC") else _LONGEST_SHIFT
 
     def pace(self, burst: int | None = None) -> tuple[Limit, Limit]:
         """This limit, and one that spreads its units: `burst` per `burst × period / count`.
@@ -169,9 +169,10 @@ class Limit:
             raise InvalidLimit(f'"{self}" cannot be paced, "100/min pace" can: leave "pace" out')
         units = -(-self.count // 10) if burst is None else checked_count(burst)
         if units >= self.count:
+            smaller = f"take one from 1 to {self.count - 1:,}, or " if self.count > 1 else ""
             raise InvalidLimit(
-                f'"{self}" with a burst of {units} is not paced: take one from 1 to'
-                f' {self.count - 1:,}, or leave "pace" out; for example "100/min pace 5"'
+                f'"{self}" with a burst of {units} is not paced: {smaller}leave "pace" out;'
+                ' for example "100/min pace 5"'
             )
         spread = -(-units * self.period_us // self.count)
         return self, replace(self, count=units, period=spread / 1e6)

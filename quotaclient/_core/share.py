@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from quotaclient._core.account import Account, new_record, window_name
 from quotaclient._core.ask import Answer, Ask, GiveBack, Group, Permit, Reply, Sent, localize
+from quotaclient._core.bucket import BucketWindow
 from quotaclient._core.limits import Limit
 from quotaclient._core.window import Window
 
@@ -58,7 +59,8 @@ class OwnAccount(Account):
     while the store was away. `talks` are under way, one of them maybe `settling` all this.
 
     Buckets drain here at the rate of the share of one of so many `replicas`, whoever granted: only
-    so do the levels of all add up to that of the bucket itself.
+    so do the levels of all add up to that of the bucket itself. None is above what that holds, or
+    a replica that Redis lets have more than its share would owe for days.
     """
 
     owed: dict[str, Window] = field(default_factory=dict[str, Window])
@@ -188,6 +190,9 @@ class OwnAccount(Account):
 
     def _own(self, limit: Limit, now: int) -> Window:
         """What was granted to this replica under a limit of all."""
+        window = self.window(limit)
+        if isinstance(window, BucketWindow):
+            window.most = limit.most
         return self.opened(share_of(limit, self.replicas) or limit, now)
 
     def _owed(self, limit: Limit, now: int) -> Window:

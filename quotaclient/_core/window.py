@@ -62,8 +62,8 @@ class Window:
         """The run that units count as which may arrive anywhere in [at, by], on its clock."""
         return at, by
 
-    def matters(self, by: int, now: int) -> bool:
-        """Whether units that had to arrive by then still count."""
+    def matters(self, at: int, by: int, now: int) -> bool:  # noqa: ARG002 - others use it
+        """Whether units of [at, by] still count as such."""
         return self._until(by + self.epoch) > now + self.epoch
 
     def is_over(self, now: int) -> bool:
@@ -151,7 +151,7 @@ class Window:
 
     def book_late(self, at: int, by: int, units: float, now: int) -> None:
         """Count units that were sent without having been booked, while they matter."""
-        if self.matters(by, now):
+        if self.matters(at, by, now):
             self.book(at, by, units, now)
 
     def _thin_out(self) -> None:
@@ -183,7 +183,7 @@ class Window:
         if units < 0:
             self.book_late(at, by, -units, now)
             return
-        if generation not in (0, self.generation) or not self.matters(by, now):
+        if generation not in (0, self.generation) or not self.matters(at, by, now):
             return
         run = self._holder(*self.covered(at + self.epoch, by + self.epoch), now + self.epoch)
         if run is None:

@@ -81,7 +81,7 @@ def _kinds_args(ask: Ask, wall: int) -> Iterator[int]:
     fixed = [
         (i, *Calendar.of(limit.zone, limit.period_us, wall)) for i, limit in limits if limit.zone
     ]
-    buckets = [(i, limit.count, limit.reach_us) for i, limit in limits if limit.burst]
+    buckets = [(i, limit.count) for i, limit in limits if limit.burst]
     yield len(fixed)
     yield from _flat(fixed)
     yield len(buckets)

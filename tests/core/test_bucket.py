@@ -10,6 +10,7 @@ import pytest
 from quotaclient._core.account import Account
 from quotaclient._core.ask import Ask, GiveBack, Group, Sent, Ticket
 from quotaclient._core.bucket import BucketWindow
+from quotaclient._core.guard import default_guard
 from quotaclient._core.limits import Limit
 from quotaclient._core.window import MAX_RUNS, Run
 
@@ -84,17 +85,26 @@ def test_a_life_ends_when_the_bucket_is_full() -> None:
 
 
 def test_what_comes_late_counts_in_full() -> None:
-    """What was sent unbooked counts from now on, if that may matter at all."""
+    """What was sent unbooked counts from now on, however long ago that was."""
     window = opened(30 * SECOND, (30 * SECOND, 31 * SECOND, 2))
-    window.book_late(0, 10 * SECOND, 5, 30 * SECOND)
-    assert window.total == 2
-    window.book_late(0, 11 * SECOND, 5, 30 * SECOND)
+    window.book_late(0, SECOND, 5, 30 * SECOND)
     window.book_late(SECOND, 31 * SECOND, 3, 30 * SECOND)
     assert window.runs == [
         Run(SECOND, 31 * SECOND, 3),
         Run(30 * SECOND, 31 * SECOND, 2),
         Run(30 * SECOND, 30 * SECOND, 5),
     ]
+
+
+def test_what_is_settled_late_keeps_others_back() -> None:
+    """In a bucket that never was full since what a request used beyond its cost has not drained."""
+    account = Account()
+    first = account.reserve(an_ask(Group(40, (1,))), SECOND)
+    for i in range(1, 51):
+        account.reserve(an_ask(Group(1, (1,))), SECOND + i * SECOND // 2)
+    ticket = Ticket("local", first.generations, SECOND, SECOND, SECOND)
+    settled = Ask("", (BUCKET,), "lane", 0, returns=(GiveBack(ticket, (-5,)),))
+    assert account.reserve(settled, 26 * SECOND).used == (45,)
 
 
 def test_only_what_has_not_landed_is_given_back() -> None:
@@ -105,6 +115,17 @@ def test_only_what_has_not_landed_is_given_back() -> None:
     back = Ask("", (BUCKET,), "lane", 0, returns=(returned,))
     assert account.reserve(back, SECOND - 1).used == (5,)
     assert account.reserve(back, SECOND + 1).used == (5,)
+
+
+def test_what_has_just_landed_is_not_taken_from_others() -> None:
+    """What is given back in the instant in which it landed leaves those in flight as they are."""
+    window = opened(SECOND, (0, 3 * SECOND, 2), (SECOND // 2, SECOND, 1), (SECOND, SECOND, 4))
+    runs = [Run(0, 3 * SECOND, 2), Run(SECOND, SECOND, 5)]
+    assert window.runs == runs
+    window.give_back(1, SECOND // 2, SECOND, 1, SECOND)
+    assert window.runs == runs
+    window.give_back(1, SECOND, SECOND, 4, SECOND)
+    assert window.runs == [runs[0], Run(SECOND, SECOND, 1)]
 
 
 def test_what_is_told_is_whole() -> None:
@@ -165,6 +186,19 @@ def test_the_whole_bucket_is_used(limit: Limit) -> None:
     assert now <= limit.least_span(units) + 2 * limit.period_us // limit.count
 
 
+@pytest.mark.parametrize(
+    "limit", [Limit(60, 60, kind="bucket", burst=1), Limit(100, 1, kind="bucket", burst=5)], ids=str
+)
+def test_a_guard_costs_a_bucket_little(limit: Limit) -> None:
+    """With the guard that a small bucket has by itself nine tenths of its rate go and more."""
+    account, now, units, guard = Account(), 0, 0, default_guard((limit,))
+    while units < 100:
+        reply = account.reserve(an_ask(Group(3, (1,)), limit=limit, guard=guard), now)
+        units += sum(grant.requests for grant in reply.grants)
+        now = max(now, reply.grants[-1].at)
+    assert now <= 1.1 * units * limit.period_us / limit.count
+
+
 def test_a_bucket_of_many_runs_is_joined() -> None:
     """Past the exact runs neighbours are joined into runs of whole units, which counts more."""
     window = opened(1, (0, 0, 7))
@@ -172,3 +206,31 @@ def test_a_bucket_of_many_runs_is_joined() -> None:
         window.book(SECOND + i, 9 * SECOND + i, 1, now=1)
     assert len(window.runs) <= MAX_RUNS
     assert sum(run.units for run in window.runs) >= MAX_RUNS + 11
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_line_is_booked_as_one_by_one(seed: int) -> None:
+    """Whoever books many at once goes on from each to the next, to where each would go alone."""
+    random, many, single = Random(seed), Account(), Account()
+    limit = Limit(3, 1, kind="bucket", burst=7)
+    for now in range(0, 20 * SECOND, 4 * SECOND):
+        guard = random.choice([0, SECOND // 3, SECOND, 2 * SECOND])
+        cost, after = random.randint(1, 3), random.choice([0, SECOND])
+        line = Group(random.randint(1, 20), (cost,), after)
+        for grant in many.reserve(an_ask(line, guard=guard, limit=limit), now).grants:
+            for _ in range(grant.requests):
+                one = an_ask(Group(1, (cost,), after), guard=guard, limit=limit)
+                (alone,) = single.reserve(one, now).grants
+                assert alone.at == grant.at
+                after = grant.at - now
+
+
+def test_what_goes_back_is_room_for_the_next() -> None:
+    """Whoever asks after a reset, or after a permit came back, finds the bucket as it is then."""
+    account = Account()
+    account.reserve(an_ask(Group(41, (1,))), SECOND)
+    later = SECOND + SECOND // 2
+    account.window(BUCKET).give_back(SECOND, later, later, 1, SECOND)
+    assert account.reserve(an_ask(Group(1, (1,))), later).grants[0].at == later
+    account.window(BUCKET).reset()
+    assert account.reserve(an_ask(), 2 * SECOND).used == (0,)

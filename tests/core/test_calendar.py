@@ -111,6 +111,13 @@ def test_a_day_is_one_date(zone: str, now: int) -> None:
     assert before < first == last < after
 
 
+def test_a_change_after_one_that_moves_no_edge() -> None:
+    """A zone that skips a whole day, and then sets its clocks back, has a day of 25 hours then."""
+    calendar = Calendar.of("Pacific/Apia", DAY, instant("2011-12-29 12:00"))
+    start, end = calendar.bounds(instant("2012-03-31 13:30"), DAY)
+    assert (start, end) == (instant("2012-03-31 10:00"), instant("2012-04-01 11:00"))
+
+
 def test_the_end_of_all_calendars() -> None:
     """A clock that is set to the last of years finds no change after that."""
     assert Calendar.of("America/Havana", DAY, 2**60).change == 0

@@ -96,6 +96,19 @@ def test_another_clock_counts_what_it_is_told_in_the_same_period(apart: int) -> 
     assert account.window(DAILY).runs == window.runs
 
 
+@pytest.mark.parametrize("period", [5400, 7200])
+def test_what_is_told_of_a_short_period_is_in_it(period: int) -> None:
+    """Also of one that is cut short by half or more, when clocks are set."""
+    limit = Limit(10, period, kind="fixed", zone="America/Los_Angeles")
+    for now in range(MARCH_10, MARCH_10 + 6 * HOUR, HOUR // 4):
+        window, account = FixedWindow(limit.period_us), Account()
+        window.open(limit, now, 0)
+        window.book(now, now, 3, now=now)
+        sent = tuple(Sent(0, *one) for one in window.sends(now))
+        account.reserve(Ask("", (limit,), "lane", 0, sent=sent), now)
+        assert account.window(limit).runs == window.runs
+
+
 def test_zones_have_records_of_their_own() -> None:
     """A day there is none here."""
     other = Limit(10, 86_400, kind="fixed")

@@ -18,10 +18,13 @@ MS = 1_000
         ((Limit(1, 20),), 200 * MS),
         ((Limit(1, 86_400),), 500 * MS),
         ((Limit(1, 0.1),), 10 * MS),
+        ((Limit(60, 60, kind="bucket", burst=1),), 50 * MS),
+        ((Limit(2, 1, kind="bucket", burst=40),), 50 * MS),
+        ((Limit(100, 1, kind="bucket", burst=5),), 5 * MS),
     ],
 )
 def test_default_guard(limits: tuple[Limit, ...], guard: int) -> None:
-    """1 % of the shortest period, within 50 and 500 ms, but at most a tenth of it."""
+    """1 % of the shortest period, or of filling, within 50 and 500 ms, at most a tenth of it."""
     assert default_guard(limits) == Guard(limits).value == guard
 
 

@@ -223,6 +223,11 @@ def is_valid(text: str) -> bool:
             ' 1,000,000,000,000, not 0; for example Limit(100, 60) or "100/min"',
         ),
         (
+            "1/min pace",
+            '\'1/min pace\' is not a limit: "1/min" with a burst of 1 is not paced: leave "pace"'
+            ' out; for example "100/min pace 5"',
+        ),
+        (
             "10/s; 20/s",
             '"10/s" and "20/s" are limits on one window: keep the smaller, or give each its'
             ' own period or name, for example "10/s; 1000/h; 90000 tokens/h"',
@@ -405,8 +410,8 @@ def test_what_kinds_are_not_made_of(make: Callable[[], object]) -> None:
     [
         ("10/s", 10, 1, {0: 0, 9: 0, 10: 1, 25: 2}),
         ("10/h fixed", 10, 3600, {0: 0, 19: 0, 20: 3600, 30: 7200}),
-        ("10/d fixed Asia/Kolkata", 10, 90_000, {19: 0, 20: 82_800}),
-        ("10/15min fixed Asia/Kolkata", 10, 4500, {20: 0, 99: 0}),
+        ("10/6h fixed Antarctica/Troll", 10, 28_800, {19: 0, 20: 14_400}),
+        ("10/15min fixed Asia/Kolkata", 10, 8100, {20: 0, 99: 0}),
         ("2/s bucket 40", 40, 20, {0: 0, 40: 0, 41: 0.5, 50: 5}),
         ("3/s bucket 1", 1, 0.333334, {1: 0, 2: 0.333333}),
     ],

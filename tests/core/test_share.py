@@ -67,6 +67,18 @@ def test_a_share_of_a_bucket_drains_at_its_own_rate() -> None:
     assert [sent.units for sent in own.debts(ask, (0,), 3 * SECOND)] == [10, 1]
 
 
+def test_a_replica_owes_no_more_than_a_bucket_holds() -> None:
+    """However long Redis lets a replica have more than its share, it owes the burst at most."""
+    bucket = Limit(8, 1, kind="bucket", burst=40)
+    own, store = OwnAccount(replicas=4), Account()
+    ask = Ask("key", (bucket,), "lane", 0, (Group(8, (1,)),))
+    for second in range(1, 100):
+        granted_by_store(own, store, ask, second * SECOND)
+    sent = own.debts(ask, (0,), 100 * SECOND)
+    assert [(one.ago, one.until, one.units) for one in sent] == [(0, 0, 40)]
+    assert own.share(ask, shares(ask), 100 * SECOND).permits[0].at == 115_500_000
+
+
 def test_debts_of_a_day_are_told_as_of_that_day() -> None:
     """A store that was away is told in which period it was, by whatever clock."""
     daily, midnight = Limit(9, 86_400, kind="fixed"), 86_400 * SECOND

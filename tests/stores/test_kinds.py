@@ -126,3 +126,12 @@ def test_keys_of_other_kinds_expire(client: redis.Redis) -> None:
     bucket, fixed = (client.pttl(key) for key in window_keys("kinds", "key", limits))
     assert 19_000 < bucket <= 20_100
     assert 9_000 < fixed <= 12_000
+
+
+def test_a_debt_of_any_size_is_kept(client: redis.Redis) -> None:
+    """A bucket that is empty for longer than there will be a Redis is a record like any other."""
+    limit = Limit(1, 366 * 86_400, kind="bucket", burst=10**12)
+    ask = Ask("key", (limit,), "lane", 0, (Group(1, (10**12,)),))
+    lua = LuaAccount(client, "endless")
+    assert lua.reserve(ask, SECOND) == Account().reserve(ask, SECOND)
+    assert lua.reserve(Ask("key", (limit,), "lane", 0), SECOND).used == (10**12,)
