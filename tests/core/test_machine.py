@@ -173,14 +173,18 @@ class Fleet(RuleBasedStateMachine):
 
     @invariant()
     def refusals_are_in_time(self) -> None:
-        """P4: a refusal says an instant past the deadline, and comes before or soon after it."""
+        """P4: a refusal says an instant past the deadline, and comes before or soon after it.
+
+        Or soon after it came back: with a permit in hand it has its time to depart.
+        """
         soon = 1 + 4 * self.world.trip
         for shell in self.shells:
             for told, waiter in shell.refused:
                 if isinstance(waiter.outcome, Refused):
                     assert waiter.deadline is not None
                     assert waiter.outcome.refusal.at >= waiter.deadline
-                    assert self.world.losses or told <= waiter.deadline + soon
+                    since = max(waiter.deadline, shell.entered[waiter])
+                    assert self.world.losses or told <= since + soon
 
     def teardown(self) -> None:
         """Nobody waits for ever, and when all is over nothing is left."""

@@ -130,6 +130,7 @@ class Shell:
         self.dead = self.closed = False
         self.asking: Ask | None = None
         self.refused: list[tuple[int, Waiter]] = []
+        self.entered: dict[Waiter, int] = {}  # when each joined the line, or came back to it
         self.over: set[Waiter] = set()  # who departed, was cancelled or goes by another name now
 
     @property
@@ -163,6 +164,7 @@ class Shell:
         front = times > 0
         waiter = self.lane.enter(like.costs, like.deadline, like.priority, in_front=front)
         waiter.wake = lambda: self.settled(waiter, done, times)
+        self.entered[waiter] = self.now
         self.advance()
         return waiter
 
