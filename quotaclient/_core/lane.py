@@ -51,6 +51,7 @@ from quotaclient._core.queue import (
 MOST_AT_ONCE = 250  # requests in one ask: whom a loop can wake while their permits last
 FRESH = SECOND // 2  # a permit that waited longer than this is checked before it goes out (P6)
 OFTEN = 2  # times that a request may lose its permit to time before its guard is widened
+TRIES = 8  # answers in a row that came too late, until who cannot wait is refused (guards double)
 CROWD = 100  # waiters; of more, expired permits make room for reservations
 ROOM_EVERY = SECOND // 50  # only once in so long
 LINGER = FRESH  # what nobody waits for travels with the next ask, or alone after this
@@ -92,6 +93,7 @@ class Lane:
         self._news = 0  # how old what we know is: when the store was asked that answered last
         self._rounds = 0  # answers so far
         self._expired = 0  # permits in a row that expired in hand
+        self._late = 0  # answers in a row whose permits had expired when they came
         self._closed = False
 
     def __repr__(self) -> str:
@@ -292,6 +294,7 @@ class Lane:
         if answer.source != "share":
             self._guard.took(answer.trip)
         late = bool(answer.permits) and answer.permits[0].expires < answer.permits[0].at
+        self._late = self._late + 1 if late else 0
         if late and self._asks.told_in_time():  # else it has grown since
             self._guard.came_late()
         self.hold(answer.hold)
@@ -386,8 +389,8 @@ class Lane:
         for waiter, refused in self._patience.hopeless(now, self._held, self.source):
             self._settle(waiter, refused)
         while (late := self._queue.past(now)) is not None:
-            if not self._hand and late.hears > self._rounds:
-                return  # `act` is about to ask for it
+            if not self._hand and (late.hears > self._rounds or 0 < self._late <= TRIES):
+                return  # `act` is about to ask for it, maybe again: it was not refused
             self._settle(late, self._patience.too_late(late, now, self._held, self.source))
 
     def _settle(self, waiter: Waiter, outcome: Outcome) -> None:

@@ -134,3 +134,22 @@ def test_a_clock_that_drifts(drift: float) -> None:
     world.run(world.now + 20 * 3600 * SECOND)
     assert strict(world)
     assert len(world.departures) >= 2 * 19
+
+
+def test_who_would_not_wait_is_not_refused_for_a_slow_answer() -> None:
+    """P4: there is room, but permits live for 25 ms and come after 60: a longer guard is next."""
+    world = World((Limit(5, 1),), seed=1, fixed_trip=30 * MS)
+    shell = world.lane("lane")
+    shell.request(max_wait=0)
+    world.run(world.now + SECOND)
+    assert len(world.departures) == 1
+
+
+def test_who_would_not_wait_is_refused_when_no_answer_can_be_in_time() -> None:
+    """P4: permits of 0.2 s do not outlive a trip of 0.2 s: that is said after some tries."""
+    world = World((Limit(5, 0.2),), seed=1, fixed_trip=100 * MS)
+    shell = world.lane("lane")
+    shell.request(max_wait=0)
+    world.run(world.now + 20 * SECOND)
+    assert len(shell.refused) == 1
+    assert world.asks == 9
