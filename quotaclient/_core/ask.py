@@ -99,8 +99,8 @@ class Ask:
 
     @property
     def horizon(self) -> int:
-        """How far ahead one call may reserve more than one place: W/4 within 0.25-1 s."""
-        return min(max(self.shortest // 4, SECOND // 4), SECOND)
+        """How far ahead one call may reserve more than one place: W/2 within 0.25-1 s."""
+        return min(max(self.shortest // 2, SECOND // 4), SECOND)
 
     @property
     def idle(self) -> int:
