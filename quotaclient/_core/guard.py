@@ -20,7 +20,7 @@ from quotaclient._core.ask import SECOND
 from quotaclient._core.limits import Limit
 
 TRIPS = 8  # the shortest of so many counts: a busy moment of this host is not the network
-CALM = 64  # answers in a row without a late permit, until what it grew by is tried without
+CALM = 32  # answers in a row without a late permit, until what it grew by is tried without
 ENOUGH = 4  # of them say something: on the first connections are made, and whatever else begins
 
 

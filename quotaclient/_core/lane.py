@@ -417,12 +417,11 @@ class Lane:
             return REST
         check = bool(self._hand) and self._stale(now)
         if not self._asking:
-            if not (self._in_line and self._hand) and now >= self._resume_at:
+            checks = check and now >= self._hand[0].at - CHECK_AHEAD
+            if checks or not (self._in_line and self._hand) and now >= self._resume_at:
                 uncovered = self._hand.uncovered(self._queue, MOST_AT_ONCE)
-                if uncovered:
+                if uncovered or checks:
                     return self._ask(now, uncovered)
-            if check and now >= self._hand[0].at - CHECK_AHEAD:
-                return self._ask(now, [])
             if self._returns and not self._queue and now >= self._returns.due:
                 return self._ask(now, [])
         until = self._wake_at(now, check) if self._queue else self._idle_until()
