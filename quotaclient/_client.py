@@ -177,7 +177,7 @@ class QuotaClient(httpx.Client):
     guard
         Seconds, from 0 to half the shortest period: how late a permitted request may arrive. The
         window is wider by it; 0 keeps the limit at admission only. None: 1 % of the shortest
-        period, within 0.05-0.5 s and a tenth of it.
+        period, within 0.05-0.5 s and a tenth of it; a bucket that fills in less counts as that.
     prefix
         What all keys in Redis begin with.
     **httpx_client_arguments

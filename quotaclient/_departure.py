@@ -16,13 +16,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from quotaclient._async_lane import AsyncLane
 from quotaclient._core.ask import SECOND, Permit
 from quotaclient._core.limits import Limit
 from quotaclient._core.options import RequestOptions
 from quotaclient._decision import Booking, Decision
-from quotaclient._lanes import AsyncLane, SyncLane
 from quotaclient._retry import Attempts
 from quotaclient._stores.memory import clock
+from quotaclient._sync_lane import SyncLane
 
 HEADERS_NEXT = ".send_request_headers.started"
 MOST_RAISED = 2  # departures of one request in a row that may cost a connection each

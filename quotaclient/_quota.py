@@ -12,19 +12,21 @@ from types import TracebackType
 from typing import Any, ClassVar, Self, Unpack
 from weakref import WeakKeyDictionary, WeakSet
 
+from quotaclient._async_lane import AsyncLane
 from quotaclient._core.ask import SECOND, Answer, Ask, Permit, Refusal, Source
 from quotaclient._core.lane import Lane
 from quotaclient._core.limits import Limit
 from quotaclient._core.options import UNSET, Cost, Unset, checked_cost, checked_priority
 from quotaclient._core.queue import Closed, Outcome, Refused, Undecided
 from quotaclient._decision import Booking, Decision, Usage
-from quotaclient._lanes import AsyncLane, Lanes, SyncLane
+from quotaclient._lanes import Lanes
 from quotaclient._loops import Tasks, closed_with_the_loop, on_asyncio, running_loop
 from quotaclient._settings import Limits, Parameters, Settings
 from quotaclient._stores import AsyncStore, Store, hashed
 from quotaclient._stores.memory import MemoryStore, clock
 from quotaclient._stores.outage import AsyncOutageStore, OutageStore
 from quotaclient._stores.redis import AsyncRedisStore, RedisStore, ThreadedRedisStore
+from quotaclient._sync_lane import SyncLane
 
 
 class _Quota:

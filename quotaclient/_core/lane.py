@@ -418,7 +418,7 @@ class Lane:
         check = bool(self._hand) and self._stale(now)
         if not self._asking:
             checks = check and now >= self._hand[0].at - CHECK_AHEAD
-            if checks or not (self._in_line and self._hand) and now >= self._resume_at:
+            if checks or (not (self._in_line and self._hand) and now >= self._resume_at):
                 uncovered = self._hand.uncovered(self._queue, MOST_AT_ONCE)
                 if uncovered or checks:
                     return self._ask(now, uncovered)

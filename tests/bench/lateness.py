@@ -20,10 +20,11 @@ from functools import partial
 from unittest.mock import patch
 
 from quotaclient import AsyncQuota, Limit, Quota
+from quotaclient._async_lane import AsyncLane
 from quotaclient._core.ask import SECOND, Permit
 from quotaclient._core.queue import Outcome
-from quotaclient._lanes import AsyncLane, SyncLane
 from quotaclient._stores.memory import clock
+from quotaclient._sync_lane import SyncLane
 from quotaclient.testing import RedisServer
 from tests.bench.measures import print_table, quantile
 

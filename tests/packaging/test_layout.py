@@ -50,6 +50,8 @@ ORDER = [
     "quotaclient._loops",
     "quotaclient._decision",
     "quotaclient._timekeeper",
+    "quotaclient._sync_lane",
+    "quotaclient._async_lane",
     "quotaclient._lanes",
     "quotaclient._quota",
     "quotaclient._retry",
@@ -92,7 +94,7 @@ KNOWS = {
     "redis": {"quotaclient._stores.redis"},
     "httpx": {"quotaclient.errors", "quotaclient._client"},
     "tenacity": {"quotaclient._retry", "quotaclient._transport", "quotaclient._client"},
-    "anyio": {"quotaclient._lanes", "quotaclient._stores.redis", "quotaclient._transport"},
+    "anyio": {"quotaclient._async_lane", "quotaclient._stores.redis", "quotaclient._transport"},
 }
 
 
