@@ -157,21 +157,26 @@ local function store(window)
   end
 end
 
--- Make one run each of neighbours that together span little, by which a third at least are meant:
--- fewer than two in three can span more than one and a half times the mean.
+-- How far a run and the next are apart.
+local function apart(runs, i)
+  return runs[i + 3] - runs[i] + math.abs(runs[i + 4] - runs[i + 1])
+end
+
+-- Make one run each of neighbours that begin and end nearly together, by which a third at least are
+-- meant: fewer than two in three can be farther apart than one and a half times the mean.
 local function thin_out(window)
   local runs, thinned, sum, last = window.runs, {}, 0, #window.runs - 2
   for i = 1, last - 3, 3 do
-    sum = sum + math.max(runs[i + 1], runs[i + 4]) - runs[i]
+    sum = sum + apart(runs, i)
   end
-  local widest, i, n = sum / MAX_RUNS * 1.5, 1, 0
+  local farthest, i, n = sum / MAX_RUNS * 1.5, 1, 0
   while i <= last do
     local at, by, units = runs[i], runs[i + 1], runs[i + 2]
-    i = i + 3
-    if i <= last and math.max(by, runs[i + 1]) - at <= widest then
-      by, units = math.max(by, runs[i + 1]), math.ceil(units + runs[i + 2])
+    if i < last and apart(runs, i) <= farthest then
+      by, units = math.max(by, runs[i + 4]), math.ceil(units + runs[i + 5])
       i = i + 3
     end
+    i = i + 3
     thinned[n + 1], thinned[n + 2], thinned[n + 3] = at, by, units
     n = n + 3
   end

@@ -65,7 +65,9 @@ class AsyncLane:
         self, costs: tuple[int, ...], deadline: int | None, priority: int, in_front: bool
     ) -> Outcome:
         waiter = self.lane.enter(costs, deadline, priority, in_front=in_front)
-        if not self.lane.is_told_next:
+        if in_front:
+            self._wake_at(clock())  # others may be late, too: whose turn it is asks for all of them
+        elif not self.lane.is_told_next:
             self._advance()
         try:
             while waiter.outcome is None:
@@ -130,7 +132,10 @@ class AsyncLane:
             else:
                 self._heard = heard = anyio.Event()
                 self._spawn(self._hear(answer), partial(self._after_asking, answer, heard))
-        self._wakes_at = step.until if isinstance(step, Sleep) else None
+        self._wake_at(step.until if isinstance(step, Sleep) else None)
+
+    def _wake_at(self, instant: int | None) -> None:
+        self._wakes_at = instant
         if self._poke is not None:
             if self._wakes_at is None or self._wakes_at < self._sleeps_until:
                 self._poke.set()

@@ -65,11 +65,6 @@ class Guard:
         if self.value > self._least:
             self._warn(f"Redis takes {shortest / SECOND:.3f} s to answer")
 
-    def came_late(self) -> None:
-        """The store's permits had expired when they came; on the first trip that says nothing."""
-        if len(self._trips) != 1:
-            self.widen()
-
     def widen(self) -> None:
         """Permits expired before they could be used."""
         self._calm = 0

@@ -92,7 +92,7 @@ class Lane:
         self._held = 0
         self._news = 0  # how old what we know is: when the store was asked that answered last
         self._rounds = 0  # answers so far
-        self._expired = 0  # permits in a row that expired in hand
+        self._expired = 0  # moments in a row in which permits expired in hand
         self._late = 0  # answers in a row whose permits had expired when they came
         self._closed = False
 
@@ -295,8 +295,8 @@ class Lane:
             self._guard.took(answer.trip)
         late = bool(answer.permits) and answer.permits[0].expires < answer.permits[0].at
         self._late = self._late + 1 if late else 0
-        if late and self._asks.told_in_time():  # else it has grown since
-            self._guard.came_late()
+        if self._late > 1 and self._asks.told_in_time():  # else it has grown since
+            self._guard.widen()  # once is a connection that is made, or a busy moment of this host
         self.hold(answer.hold)
         short = len(answer.permits) < self._asks.wanted
         self._plenty = bool(answer.permits) and not short and answer.permits[-1].at <= now
@@ -356,11 +356,12 @@ class Lane:
     def _hand_out(self, now: int) -> None:
         if self._queue:
             self._hand.add(self._prefetch.take_out(lambda permit: now <= self._lasts(permit)))
+        times = self._expired + 1
         while self._queue and self._hand and self._hand[0].at <= now and not self._stale(now):
             permit = self._hand.pop_first()
             if permit.expires < now:  # counted from the asking: not in the order of `at`
-                self._expired += 1
-                self.exchange(permit, self._expired, now)
+                self._expired = times
+                self.exchange(permit, times, now)
                 continue
             waiter = self._queue.first_covered(permit.costs)
             if waiter is None:

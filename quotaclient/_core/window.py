@@ -16,7 +16,7 @@ is a change there. Times are whole microseconds on one clock; nothing here reads
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, starmap
 from math import ceil
 
 from quotaclient._core.limits import Limit
@@ -155,19 +155,18 @@ class Window:
             self.book(at, by, units, now)
 
     def _thin_out(self) -> None:
-        """Make one run each of neighbours that together span little (Rule 3).
+        """Make one run each of neighbours that begin and end nearly together (Rule 3).
 
         A third of them at least are meant, so that this is done once in many bookings: fewer
-        than two in three can span more than one and a half times the mean.
+        than two in three can be farther apart than one and a half times the mean.
         """
         runs, self.runs = self.runs, []
-        spans = sum(max(left.by, right.by) - left.at for left, right in pairwise(runs))
-        widest = spans / MAX_RUNS * 1.5
+        farthest = sum(starmap(_apart, pairwise(runs))) / MAX_RUNS * 1.5
         place = 0
         while place < len(runs):
             run, place = runs[place], place + 1
             other = runs[place] if place < len(runs) else None
-            if other is not None and max(run.by, other.by) - run.at <= widest:
+            if other is not None and _apart(run, other) <= farthest:
                 run = Run(run.at, max(run.by, other.by), ceil(run.units + other.units))
                 place += 1
             self.runs.append(run)
@@ -211,3 +210,8 @@ class Window:
         """Empty the record; its life goes on, so that nobody takes this for a loss of data."""
         self.runs.clear()
         self.total = 0
+
+
+def _apart(run: Run, other: Run) -> int:
+    """How far a run and the next are apart."""
+    return other.at - run.at + abs(other.by - run.by)

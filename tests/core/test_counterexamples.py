@@ -153,3 +153,37 @@ def test_who_would_not_wait_is_refused_when_no_answer_can_be_in_time() -> None:
     world.run(world.now + 20 * SECOND)
     assert len(shell.refused) == 1
     assert world.asks == 9
+
+
+@pytest.mark.parametrize(("late", "guard"), [(1, 50 * MS), (2, 100 * MS)])
+def test_one_late_answer_is_not_a_slow_network(late: int, guard: int) -> None:
+    """P3: a moment in which a host stands still does not widen the window, two in a row do."""
+    world = World((Limit(100, 1),), seed=1, fixed_trip=MS)
+    shell = world.lane("lane")
+
+    def answer_in(trip: int) -> None:
+        world.fixed_trip = trip // 2
+
+    for _ in range(8):
+        shell.request()
+        world.run(world.now + SECOND)
+    answer_in(40 * MS)
+    world.at(world.now + late * 40 * MS, lambda: answer_in(MS))
+    shell.request()
+    world.run(world.now + SECOND)
+    assert shell.lane.guard == guard
+
+
+def test_a_crowd_that_is_late_is_late_once() -> None:
+    """P3: permits that expire together, as a host stands still, do not widen the window."""
+    limits = (Limit(100, 1),)
+    lane = Lane("key", limits, "name", Guard(limits))
+    for _ in range(20):
+        lane.enter((1,), None, 0)
+    lane.settle(0)
+    assert isinstance(lane.act(0), Ask)
+    ticket = Ticket("store", (1,), 0, 50 * MS, 0)
+    permits = (Permit(0, 25 * MS, (1,), ticket),) * 20
+    lane.told(Answer("store", 0, left=(80,), permits=permits), 0)
+    lane.settle(60 * MS)
+    assert lane.guard == 50 * MS

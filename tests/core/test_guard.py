@@ -88,17 +88,6 @@ def test_what_a_user_gave_is_kept_on_long_trips() -> None:
     assert guard.value == 40 * MS
 
 
-def test_permits_that_come_late_widen_it_but_for_the_first_trip() -> None:
-    """While connections are made nothing is known of the network."""
-    guard = Guard((Limit(100, 1),))
-    guard.took(40 * MS)
-    guard.came_late()
-    assert guard.value == 50 * MS
-    guard.took(MS)
-    guard.came_late()
-    assert guard.value == 100 * MS
-
-
 def test_without_a_guard_nothing_expires_and_nothing_grows() -> None:
     """`guard=0` stays 0."""
     guard = Guard((Limit(100, 1),), 0)
