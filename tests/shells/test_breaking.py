@@ -23,6 +23,9 @@ import pytest
 
 import quotaclient
 from quotaclient import AsyncQuota, AsyncQuotaClient, Limit, Quota, QuotaClient, QuotaExceeded
+from quotaclient._core.asks import Asks
+from quotaclient._core.lane import Lane
+from quotaclient._stores.memory import clock
 from quotaclient.testing import Answer, RedisServer, ScriptedUpstream, StrictUpstream
 from tests.shells.colours import stopwatch
 
@@ -95,6 +98,39 @@ def test_ten_thousand_who_cannot_be_served_learn_it_soon(key: str) -> None:
     refused, seconds = asyncio.run(main())
     assert refused == 9_995
     assert seconds < 3
+
+
+def test_a_loop_that_stands_still_asks_for_all_again(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """200 permits expired before their tasks could run: a few asks for all, not one for each."""
+    settle, make, asks = Lane.settle, Asks.make, [0]
+    stood_still: list[int] = []
+
+    def slow(lane: Lane, now: int) -> None:
+        if stood_still or now < since + 500_000 or not lane._hand or lane._hand[0].at > now:
+            settle(lane, now)
+            return
+        time.sleep(0.02)  # until all may go
+        settle(lane, clock())
+        stood_still.append(asks[0])
+        time.sleep(0.1)  # before any does
+
+    def counted(*args: Any) -> Any:
+        asks[0] += 1
+        return make(*args)
+
+    monkeypatch.setattr(Lane, "settle", slow)
+    monkeypatch.setattr(Asks, "make", counted)
+
+    async def main() -> None:
+        async with AsyncQuota(key, "200/0.6s", guard=0.1) as quota:
+            await asyncio.gather(*(quota.acquire() for _ in range(400)))
+
+    since = clock()
+    asyncio.run(main())
+    assert stood_still
+    assert asks[0] - stood_still[0] <= 12
 
 
 def test_fifty_threads_share_one_client(key: str) -> None:
