@@ -186,11 +186,22 @@ local function first_fit_in_bucket(window, start, cost)
   end
 end
 
+local function stays_in_bucket(window)
+  local runs, debt = window.runs, 0
+  for i = 1, #runs, 3 do
+    if runs[i] <= now then
+      debt = debt + runs[i + 2]
+    end
+  end
+  return math.max(debt - horizon * window.count / window.period, 0)
+end
+
 for _ = 1, take() do
   local window = windows[take()]
   local packed = call('GET', window.key)
   window.count = take()
-  window.first_fit, window.booked, window.runs = first_fit_in_bucket, book_in_level, {}
+  window.first_fit, window.booked, window.stays = first_fit_in_bucket, book_in_level, stays_in_bucket
+  window.runs = {}
   if packed then
     local past
     window.generation, window.total, window.last_by, window.first, past = struct.unpack(HEADER, packed)

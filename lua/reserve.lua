@@ -15,7 +15,7 @@
 --       5      horizon: how far ahead one call may reserve more than one place
 --       6      idle: how long a lane counts as active after it asked
 --       7      greets: 1 if it is to be noted that this lane asks
---       ...    per window: limit (units at once), period, units that come free in a horizon
+--       ...    per window: limit (units at once), period
 --       ...    if any window is not a sliding one: what fixed.lua and bucket.lua take
 --       ...    how many give-backs, then each: window, generation, at, by, units
 --       ...    how many sends, then each: window, ago, until, units
@@ -87,7 +87,7 @@ for i = 3, #KEYS do
       struct.unpack(HEADER, head)
     if last_by + period > now then
       window = {
-        key = key, limit = take(), period = take(), ahead = take(),
+        key = key, limit = take(), period = take(),
         generation = generation, total = total, last_by = last_by, first = first, past = past,
         next_by = next_by, last_at = last_at, ordered = ordered, rows = rows, life = life,
         stored = past,
@@ -98,7 +98,7 @@ for i = 3, #KEYS do
     end
   end
   windows[i - 2] = window or {
-    key = key, limit = take(), period = take(), ahead = take(),
+    key = key, limit = take(), period = take(),
     generation = 0, total = 0, last_by = 0, first = 0, past = 0,
     next_by = 0, last_at = 0, ordered = 1, rows = 0, life = 0, stored = 0,
   }
@@ -496,8 +496,21 @@ local active = call('ZCARD', KEYS[2])
 local grants, refused_at, refused_by = {}, 0, 0
 local start, pressing = math.max(now, hold), 0
 local part_of_now, part_of_horizon = {}, {}
-for i, window in ipairs(windows) do
-  part_of_horizon[i] = math.ceil(window.ahead / active)
+
+-- What all lanes together may book within the horizon, but for what they have: it is theirs already.
+local function free_within_horizon(window)
+  local stays = 0  -- the units of those that have departed which count until then
+  if window.stays then
+    stays = window.stays(window)
+  else
+    local runs, since = runs_of(window), now + horizon - window.period
+    for i = 1, #runs, 3 do
+      if runs[i] <= now and runs[i + 1] > since then
+        stays = stays + runs[i + 2]
+      end
+    end
+  end
+  return window.limit - math.ceil(stays)
 end
 
 -- Move `start` to where all windows agree; returns what each then has room for.
@@ -532,7 +545,9 @@ local function book_some(wanted, drawn, costs)
   else
     local part = wait > 0 and part_of_horizon or part_of_now
     for _, i in ipairs(drawn) do
-      part[i] = part[i] or math.ceil(rooms[i] / active)
+      if not part[i] then
+        part[i] = math.ceil((wait > 0 and free_within_horizon(windows[i]) or rooms[i]) / active)
+      end
       count = math.min(count, math.floor(math.min(rooms[i], part[i]) / costs[i]))
     end
     if count < 1 and #grants > 0 then

@@ -122,9 +122,9 @@ def _take_back(windows: list[Window], returned: GiveBack, now: int) -> None:
 class _Booking:
     """One pass through the groups of an ask, in line order.
 
-    Of what is free now, and of what comes free within the horizon, a call gets at most its part
-    (all of it divided by the active lanes, rounded up); beyond the horizon exactly one place in
-    line. But its first request is always served: no reply is empty-handed.
+    Of what is free now, and of what will be within the horizon, a call gets at most its part (all
+    of it divided by the active lanes, rounded up); beyond the horizon exactly one place in line.
+    But its first request is always served: no reply is empty-handed.
     """
 
     def __init__(self, ask: Ask, windows: list[Window], now: int, hold: int) -> None:
@@ -152,7 +152,6 @@ class _Booking:
     def book_all(self, active: int) -> None:
         """Book as much as one of so many active lanes may have."""
         self.active = active
-        self._part_of_horizon = {i: -(-units // active) for i, units in enumerate(self.ask.ahead)}
         for group in self.ask.groups:
             self.start = max(self.start, self.now + group.after)
             left = group.requests
@@ -178,7 +177,8 @@ class _Booking:
         else:
             part = self._part_of_horizon if wait else self._part_of_now
             for i in drawn:
-                part.setdefault(i, -(-rooms[i] // self.active))
+                if i not in part:
+                    part[i] = -(-(self._free_within_horizon(i) if wait else rooms[i]) // self.active)
             count = min([wanted, *(min(rooms[i], part[i]) // group.costs[i] for i in drawn)])
             if count < 1 and self.grants:
                 return 0
@@ -191,6 +191,11 @@ class _Booking:
             )
         self.grants.append(Grant(count, self.start, group.costs))
         return count
+
+    def _free_within_horizon(self, i: int) -> int:
+        """What all lanes together may book, but for what they have: it is theirs already."""
+        stays = self.windows[i].stays(self.now, self.now + self.ask.horizon)
+        return self.ask.limits[i].most - stays
 
     def _agree(self, drawn: list[int], costs: tuple[int, ...]) -> dict[int, int]:
         """Move the start to where all windows agree; what each then has room for, in units."""

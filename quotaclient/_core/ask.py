@@ -99,8 +99,8 @@ class Ask:
 
     @property
     def horizon(self) -> int:
-        """How far ahead one call may reserve more than one place: W/2 within 0.25-1 s."""
-        return min(max(self.shortest // 2, SECOND // 4), SECOND)
+        """How far ahead one call may reserve more than one place: W/4 within 0.25-1 s."""
+        return min(max(self.shortest // 4, SECOND // 4), SECOND)
 
     @property
     def idle(self) -> int:
@@ -111,19 +111,6 @@ class Ask:
     def shortest(self) -> int:
         """The shortest period: the pace at which this key's affairs change."""
         return min(limit.period_us for limit in self.limits)
-
-    @property
-    def ahead(self) -> tuple[int, ...]:
-        """The units that each window frees within a horizon, all lanes together.
-
-        A fixed one frees all at the end of a period.
-        """
-        return tuple(
-            limit.count
-            if limit.kind == "fixed"
-            else -(-limit.count * self.horizon // limit.period_us)
-            for limit in self.limits
-        )
 
 
 class Refusal(NamedTuple):

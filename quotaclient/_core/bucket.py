@@ -175,6 +175,10 @@ class BucketWindow(Window):
                 return level.instant, min(ceil(peak), room)  # it may be above by a rounding
             level.go_to(clash)
 
+    def stays(self, now: int, until: int) -> int:
+        debt = sum(run.units for run in self.runs if run.at <= now)
+        return ceil(max(debt - (until - now) * self.count / self.period, 0))
+
     def book(self, at: int, by: int, units: float, now: int) -> None:
         # Not super(): it does not work in a dataclass with slots.
         Window.book(self, at, by, units, now)

@@ -130,6 +130,13 @@ class Window:
             changes[end] = changes.get(end, 0) - run.units
         return occupied, sorted(changes.items())
 
+    def stays(self, now: int, until: int) -> int:
+        """The units of those that have departed by now which count until then."""
+        now, until = now + self.epoch, until + self.epoch
+        return ceil(
+            sum(run.units for run in self.runs if run.at <= now and run.by + self.period > until)
+        )
+
     def book(self, at: int, by: int, units: float, now: int) -> None:
         """Count `units` that may arrive anywhere in [at, by]."""
         at, by = self.covered(at + self.epoch, by + self.epoch)

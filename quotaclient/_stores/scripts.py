@@ -99,7 +99,6 @@ def reserve_args(ask: Ask, wall: int, now: int | None = None) -> list[str | int]
         if units
     ]
     sends = [(sent.window + 1, *sent[1:]) for sent in ask.sent]
-    windows = zip(ask.limits, ask.ahead, strict=True)
     return [
         "" if now is None else now,
         ask.lane,
@@ -108,7 +107,7 @@ def reserve_args(ask: Ask, wall: int, now: int | None = None) -> list[str | int]
         ask.horizon,
         ask.idle,
         int(ask.greets),
-        *_flat((limit.most, limit.period_us, ahead) for limit, ahead in windows),
+        *_flat((limit.most, limit.period_us) for limit in ask.limits),
         *(() if _all_slide(ask) else _kinds_args(ask, wall)),
         len(returns),
         *_flat(returns),
