@@ -178,7 +178,8 @@ class _Booking:
             part = self._part_of_horizon if wait else self._part_of_now
             for i in drawn:
                 if i not in part:
-                    part[i] = -(-(self._free_within_horizon(i) if wait else rooms[i]) // self.active)
+                    free = self._free_within_horizon(i) if wait else rooms[i]
+                    part[i] = -(-free // self.active)
             count = min([wanted, *(min(rooms[i], part[i]) // group.costs[i] for i in drawn)])
             if count < 1 and self.grants:
                 return 0
