@@ -335,6 +335,7 @@ end
 -- Note that this lane asks, or will send at an instant. Who asks of windows with other periods may
 -- count as active for longer: each lane's own end of that is noted.
 local function greet(seen)
+  call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
   call('ZADD', KEYS[2], 'GT', seen + idle, lane)
   local life = math.ceil((seen - now + idle) / 1000)
   if call('PTTL', KEYS[2]) < life then
@@ -347,6 +348,9 @@ end
 local width = #windows + 2  -- of a group
 local fits = hold == 0
 local lanes = call('ZCARD', KEYS[2]) + 1
+if ARGV[7] == '1' then
+  greet(now)
+end
 for w = 1, #windows do
   local units = 0
   for i = argument + 1, #ARGV, width do
@@ -362,10 +366,6 @@ if fits then
     if windows[w].wanted > 0 then
       book(windows[w], now, now + guard, windows[w].wanted)
     end
-  end
-  if ARGV[7] == '1' then
-    call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
-    greet(now)
   end
   local reply = finish(0, 0)
   for i = argument + 1, #ARGV, width do
@@ -489,9 +489,7 @@ end
 
 -- The ask ---------------------------------------------------------------------------------------
 
-call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
-greet(now)
-local active = call('ZCARD', KEYS[2])
+local active = math.max(1, call('ZCOUNT', KEYS[2], now + 1, '+inf'))
 
 local grants, refused_at, refused_by = {}, 0, 0
 local start, pressing = math.max(now, hold), 0
@@ -591,7 +589,7 @@ end
 
 book_all()
 
-if #grants > 0 and grants[#grants] > now then
+if #grants > 0 and grants[#grants] > now + idle / 2 then  -- else it was noted for as long
   greet(grants[#grants])
 end
 local reply = finish(refused_at, refused_by)

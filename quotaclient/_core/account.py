@@ -92,10 +92,11 @@ class Account:
         booking = _Booking(ask, windows, now, self.hold)
         if ask.groups:
             tight = not booking.has_room_for(len(self.lanes) + 1)
-            booking.book_all(self._greeted(ask, now) if tight or ask.greets else 1)
-            if booking.grants and tight:
-                until = booking.grants[-1].at + ask.idle
-                self.lanes[ask.lane] = max(self.lanes[ask.lane], until)
+            if ask.greets:
+                self._greet(ask, now, now)
+            booking.book_all(self._active(now) if tight else 1)
+            if tight and booking.grants and booking.grants[-1].at > now + ask.idle // 2:
+                self._greet(ask, now, booking.grants[-1].at)
         return Reply(
             now=now,
             hold=self.hold if self.hold > now else 0,
@@ -105,11 +106,14 @@ class Account:
             refusal=booking.refusal,
         )
 
-    def _greeted(self, ask: Ask, now: int) -> int:
-        """Note that a lane asks; how many share what is free, for they did or have reservations."""
+    def _greet(self, ask: Ask, now: int, seen: int) -> None:
+        """Note that a lane asks, or will send at an instant."""
         self.lanes = {lane: until for lane, until in self.lanes.items() if until > now}
-        self.lanes[ask.lane] = max(self.lanes.get(ask.lane, 0), now + ask.idle)
-        return len(self.lanes)
+        self.lanes[ask.lane] = max(self.lanes.get(ask.lane, 0), seen + ask.idle)
+
+    def _active(self, now: int) -> int:
+        """How many lanes share what is free: those that asked lately, or have reservations."""
+        return max(1, sum(until > now for until in self.lanes.values()))
 
 
 def _take_back(windows: list[Window], returned: GiveBack, now: int) -> None:

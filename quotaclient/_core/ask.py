@@ -83,8 +83,7 @@ class Ask:
     """What a lane asks of a store: permits for all that wait in it, in their order.
 
     `max_wait` is None for "however long". An ask without groups only looks (and gives back).
-    `greets`: that this lane is here is to be noted; where that was done lately and there is room
-    for many, it need not be.
+    `greets`: that this lane is here is to be noted, which it was not in the last quarter of `idle`.
     """
 
     key: str
