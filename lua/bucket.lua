@@ -201,7 +201,7 @@ for _ = 1, take() do
   local packed = call('GET', window.key)
   window.count = take()
   window.first_fit, window.booked, window.stays = first_fit_in_bucket, book_in_level, stays_in_bucket
-  window.runs = {}
+  window.runs, window.dirty = {}, 1  -- written whole: what has landed becomes one run each time
   if packed then
     local past
     window.generation, window.total, window.last_by, window.first, past = struct.unpack(HEADER, packed)

@@ -113,47 +113,65 @@ local function runs_of(window)
     end
     window.runs = {struct.unpack('<' .. string.rep('d', #packed / 8), packed)}
     window.runs[#window.runs] = nil  -- unpack also tells where it stopped
+    window.dirty = 3 * (window.stored - window.first) + 1
+    window.appended = nil
   end
   return window.runs
+end
+
+local function packed_from(runs, i)
+  return struct.pack('<' .. string.rep('d', #runs - i + 1), unpack(runs, i))
+end
+
+-- Make the record one of the runs there are, with free rows for those that come.
+local function renew(window)
+  local runs = window.runs
+  window.first, window.past, window.rows, window.ordered = 0, #runs / 3, 4, 1
+  for i = 5, #runs, 3 do
+    if runs[i] < runs[i - 3] then  -- guards differ
+      window.ordered = 0
+      break
+    end
+  end
+  while window.rows <= window.past and window.rows < MAX_ROWS do
+    window.rows = window.rows * 3
+  end
+  window.rows = math.min(window.rows, MAX_ROWS)
 end
 
 local function store(window)
   local reach = window.count
     and math.min(math.ceil(window.total * window.period / window.count), LONGEST)
   local ends, runs = window.last_by + (reach or window.period), window.runs
-  local lives = ends > window.life
+  local lives, whole = ends > window.life, false
   if runs then
-    window.first, window.past, window.rows = 0, #runs / 3, 4
-    window.next_by, window.last_at, window.ordered = runs[2] or 0, runs[#runs - 2] or 0, 1
-    for i = 5, #runs, 3 do
-      if runs[i] < runs[i - 3] then  -- guards differ
-        window.ordered = 0
-        break
-      end
+    window.past = window.first + #runs / 3
+    window.next_by, window.last_at = runs[2] or 0, runs[#runs - 2] or 0
+    whole = window.dirty == 1 or window.past > window.rows
+    if whole then
+      renew(window)
     end
-    while window.rows <= window.past and window.rows < MAX_ROWS do
-      window.rows = window.rows * 3
-    end
-    window.rows = math.min(window.rows, MAX_ROWS)
   end
-  if lives or runs then  -- it may live a little longer, so that this is not said each time
+  if lives or whole then  -- it may live a little longer, so that this is not said each time
     window.life = ends + math.ceil(window.period / 32)
   end
+  local expiry = math.ceil((window.life - now) / 1000) + 1
   local header = struct.pack(HEADER, window.generation, window.total, window.last_by,
     window.first, window.past, window.next_by, window.last_at, window.ordered, window.rows, window.life)
-  if runs then
-    local packed = struct.pack('<' .. string.rep('d', #runs), unpack(runs))
+  if whole then
     local free = string.rep('\0', (window.rows - window.past) * ROW)
-    call('SET', window.key, header .. packed .. free, 'PX',
-      math.ceil((window.life - now) / 1000) + 1)
+    call('SET', window.key, header .. packed_from(runs, 1) .. free, 'PX', expiry)
     return
   end
   call('SETRANGE', window.key, 0, header)
-  if window.appended then
+  if runs and window.dirty < #runs then
+    local row = window.first + (window.dirty - 1) / 3
+    call('SETRANGE', window.key, HEAD + row * ROW, packed_from(runs, window.dirty))
+  elseif window.appended then
     call('SETRANGE', window.key, HEAD + window.stored * ROW, window.appended)
   end
   if lives then
-    call('PEXPIRE', window.key, math.ceil((window.life - now) / 1000) + 1)
+    call('PEXPIRE', window.key, expiry)
   end
 end
 
@@ -180,7 +198,7 @@ local function thin_out(window)
     thinned[n + 1], thinned[n + 2], thinned[n + 3] = at, by, units
     n = n + 3
   end
-  window.runs, window.level = thinned, nil
+  window.runs, window.dirty, window.level = thinned, 1, nil
 end
 
 local function insert(window, at, by, units)
@@ -193,6 +211,7 @@ local function insert(window, at, by, units)
   while same > 0 and runs[same] == at do
     if runs[same + 1] == by then
       runs[same + 2] = runs[same + 2] + units
+      window.dirty = math.min(window.dirty, same)
       return
     end
     same = same - 3
@@ -201,6 +220,7 @@ local function insert(window, at, by, units)
     runs[i + 3] = runs[i]
   end
   runs[place], runs[place + 1], runs[place + 2] = at, by, units
+  window.dirty = math.min(window.dirty, place)
   if #runs > 3 * MAX_RUNS then
     thin_out(window)
   end
@@ -296,7 +316,7 @@ local function give_back(window, generation, at, by, units)
   local taken = math.min(units, runs[holder + 2])
   runs[holder + 2] = runs[holder + 2] - taken
   window.total = window.total - taken
-  window.changed = true
+  window.changed, window.dirty = true, math.min(window.dirty, holder)
   if runs[holder + 2] == 0 then
     for _ = 1, 3 do
       table.remove(runs, holder)
@@ -379,15 +399,8 @@ end
 
 -- The numbers of a window's runs in order of `by`; nil when that is the order of `at`, as it is
 -- unless guards differ.
-local function order_of_ends(runs)
-  local sorted = true
-  for i = 5, #runs, 3 do
-    if runs[i] < runs[i - 3] then
-      sorted = false
-      break
-    end
-  end
-  if sorted then
+local function order_of_ends(window, runs)
+  if window.ordered == 1 then
     return nil
   end
   local order = {}
@@ -436,14 +449,15 @@ local function first_fit(window, start, cost)
     end
   end
   local runs, period = runs_of(window), window.period
-  local order, length = order_of_ends(runs), #runs
+  local order, length = order_of_ends(window, runs), #runs
   local function place(number)
     return order and order[number] or 3 * number - 2
   end
-  local occupied, s, e = 0, 1, 1  -- s: the next run to start, e: the number of the next to end
-  while s <= length and runs[s] <= start do
-    occupied = occupied + runs[s + 2]
-    s = s + 3
+  -- s: the next run to start, of which few lie ahead; e: the number of the next to end.
+  local occupied, s, e = window.total, length + 1, 1
+  while s > 1 and runs[s - 3] > start do
+    s = s - 3
+    occupied = occupied - runs[s + 2]
   end
   local ending = place(e)
   while ending and ending <= length and runs[ending + 1] + period <= start do
