@@ -9,7 +9,7 @@ records like this one, with other rules where they need them.
              limit - c for guard + period.
     Rule 3   Whatever is forgotten about a unit makes it count longer, never shorter.
 
-`lua/reserve.lua` keeps the same record in Redis by the same rules, step for step: a change here
+`lua/record.lua` and `fit.lua` keep it in Redis by the same rules, step for step: a change here
 is a change there. Times are whole microseconds on one clock; nothing here reads it.
 """
 

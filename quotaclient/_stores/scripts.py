@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha1
 from importlib.resources import files
@@ -23,12 +24,9 @@ class Script:
     sha: str
 
     @classmethod
-    def load(cls, name: str, *parts: str) -> Script:
-        """Read `lua/<name>.lua`, and put parts of it in where it says so."""
-        text = _text(name)
-        if parts:
-            before, after = text.split(_PARTS)
-            text = "\n".join((before, *map(_text, parts), after))
+    def load(cls, name: str, *, without: Collection[str] = ()) -> Script:
+        """Read `lua/<name>.lua`, and put its parts in where it says so, `without` some."""
+        text = _PART.sub(lambda part: "" if part[1] in without else _text(part[1]), _text(name))
         return cls(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
@@ -39,10 +37,10 @@ def _text(name: str) -> str:
     return (installed if installed.is_file() else checkout).read_text("utf-8")
 
 
-_PARTS = "-- Here parts are put in for asks with windows of other kinds: fixed.lua, bucket.lua.\n"
+_PART = re.compile(r"^-- Part: (\w+)\.lua.*\n", re.MULTILINE)
 
-RESERVE = Script.load("reserve")
-RESERVE_KINDS = Script.load("reserve", "fixed", "bucket")
+RESERVE = Script.load("reserve", without={"fixed", "bucket"})
+RESERVE_KINDS = Script.load("reserve")
 HOLD = Script.load("hold")
 RESET = Script.load("reset")
 
