@@ -1,7 +1,7 @@
 -- Empty the records of a key's windows. Their life goes on (generation and expiry stay), so that
 -- nobody takes this for a loss of data. Holds stay: they are the upstream's word.
 --
--- KEYS  1...   one record per window, as in reserve.lua
+-- KEYS  1...   one record per window, as in record.lua
 -- ARGV         none
 -- Returns       how many records there were
 -- Units         none: a record's times are copied as they are
