@@ -199,7 +199,8 @@ local function book(window, at, by, units)
   window.last_by = math.max(window.last_by, by)
   window.changed = true
   -- The short way: later than every run there is, and one more fits. The others stay unread.
-  if not window.runs and window.past < window.rows and window.last_at < at then
+  local room = window.past < window.rows and window.past - window.first < MAX_RUNS
+  if room and not window.runs and window.last_at < at then
     window.appended = (window.appended or '') .. struct.pack(RUN, at, by, units)
     if window.first == window.past then
       window.next_by = by
