@@ -1,4 +1,4 @@
-"""Redis and a process under load: the same asks of the same lanes, answered alike to the last unit."""
+"""Redis and a process under load: the same asks of the same lanes are answered alike."""
 
 from __future__ import annotations
 
