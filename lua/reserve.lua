@@ -125,11 +125,10 @@ end
 
 -- The ask ---------------------------------------------------------------------------------------
 
-local active = math.max(1, call('ZCOUNT', KEYS[2], now + 1, '+inf'))
-
 local grants, refused_at, refused_by = {}, 0, 0
 local start, pressing = math.max(now, hold), 0
 local part_of_now, part_of_horizon = {}, {}
+local active  -- how many lanes share what is free, once that is asked
 
 -- What all lanes together may book within the horizon, but for what they have: it is theirs already.
 local function free_within_horizon(window)
@@ -177,6 +176,7 @@ local function book_some(wanted, drawn, costs)
   if wait > horizon then
     count = 1
   else
+    active = active or math.max(1, call('ZCOUNT', KEYS[2], now + 1, '+inf'))
     local part = wait > 0 and part_of_horizon or part_of_now
     for _, i in ipairs(drawn) do
       if not part[i] then
