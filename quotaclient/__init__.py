@@ -15,8 +15,11 @@ if TYPE_CHECKING:
         QuotaClient,
         QuotaTransport,
     )
+    from quotaclient._core.feedback import Feedback
     from quotaclient._core.limits import InvalidLimit, Limit, day, hour, minute, second
+    from quotaclient._core.profiles import Profile, Sign
     from quotaclient._decision import Decision, Usage
+    from quotaclient._feedback import read_feedback
     from quotaclient.errors import QuotaError, QuotaExceeded, StoreUnavailable
 
 __all__ = [
@@ -24,18 +27,22 @@ __all__ = [
     "AsyncQuotaClient",
     "AsyncQuotaTransport",
     "Decision",
+    "Feedback",
     "InvalidLimit",
     "Limit",
+    "Profile",
     "Quota",
     "QuotaClient",
     "QuotaError",
     "QuotaExceeded",
     "QuotaTransport",
+    "Sign",
     "StoreUnavailable",
     "Usage",
     "day",
     "hour",
     "minute",
+    "read_feedback",
     "second",
 ]
 
@@ -48,8 +55,11 @@ _HOMES = {
         "QuotaClient",
         "QuotaTransport",
     ),
+    "quotaclient._core.feedback": ("Feedback",),
     "quotaclient._core.limits": ("InvalidLimit", "Limit", "day", "hour", "minute", "second"),
+    "quotaclient._core.profiles": ("Profile", "Sign"),
     "quotaclient._decision": ("Decision", "Usage"),
+    "quotaclient._feedback": ("read_feedback",),
     "quotaclient.errors": ("QuotaError", "QuotaExceeded", "StoreUnavailable"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

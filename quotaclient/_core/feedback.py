@@ -1,57 +1,36 @@
-"""What an upstream's answer says about its quota.
+"""What an upstream's answer says about its quota. Nothing here raises.
 
-Retry-After is read as RFC 9110 §10.2.3 has it, and as it is sent besides: with decimals, as a
-duration in Go's notation, as a stamp in seconds or milliseconds since 1970, or in `retry-after-ms`
-(Azure, OpenAI). Nothing here raises: a line that cannot be read is ignored, by itself.
+Rule 1   429, 420, 418 and 529 refuse for the quota's sake, 503 and 413 if they say how long;
+         what else does is in the host's profile (`profiles.py`).
+Rule 2   What says how long to wait, the first that names a time ahead: `retry-after-ms`;
+         Retry-After, or the body if that says longer; the RateLimit fields of what is used up
+         (`fields.py`); the profile. 0 or a time that has passed is heard if nothing else is.
+Rule 3   A success with nothing left says how long those that come next must wait.
+Rule 4   What a cache kept says nothing of what is left now.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
+from quotaclient._core.fields import Budget, Fields, budgets, limits
 from quotaclient._core.limits import Limit
+from quotaclient._core.profiles import GENERIC, Profile, Sign, values_at
+from quotaclient._core.scalars import DAY, MOST, instant, number, retry_after, span
 
-_DAY = 86_400.0
-# Longer than the longest reset in use, a month, and far from anything that a timer chokes on.
-_MOST = 32 * _DAY
-# Longer than any date or duration in use; bounds what reading can cost.
-_MAX_SCALAR = 128
+MOST_READ = 16_384  # bytes of a body
 
 # 420: Twitter's, still sent by EVE Online; 418: Binance's ban; 529: Anthropic's "overloaded".
 _REFUSALS = frozenset({418, 420, 429, 529})
-# Throttling only with evidence, which Retry-After is (RFC 9110 §15.5.14 and §15.6.4).
+# Throttling only with evidence, which Retry-After is (RFC 9110 section 15.5.14 and 15.6.4).
 _THROTTLING = _REFUSALS | {413, 503}
 _OVERLOAD = frozenset({503, 529})
-
-_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
-_DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|us|ns|h|m|s)")
-_DURATION = re.compile(rf"(?:{_DURATION_PART.pattern})+")
-_DURATION_UNITS = {"h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
-
-# The three forms of RFC 9110 §5.6.7. The day of the week is not checked; no zone means UTC. "-0000"
-# is what Python's email.utils.formatdate() writes unless told otherwise.
-_TIME = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-5][0-9]|60)"
-_ZONE = r"(?: (?:GMT|UTC|[+-]0000))?"
-_DATES = tuple(
-    re.compile(form)
-    for form in (
-        rf"[A-Z][a-z]{{2}}, (?P<day>[0-9]{{1,2}}) (?P<month>[A-Z][a-z]{{2}}) (?P<year>[0-9]{{4}})"
-        rf" {_TIME}{_ZONE}",
-        rf"[A-Z][a-z]{{5,8}}, (?P<day>[0-9]{{2}})-(?P<month>[A-Z][a-z]{{2}})-(?P<year>[0-9]{{2}})"
-        rf" {_TIME}{_ZONE}",
-        rf"[A-Z][a-z]{{2}} (?P<month>[A-Z][a-z]{{2}}) {{1,2}}(?P<day>[0-9]{{1,2}})"
-        rf" {_TIME} (?P<year>[0-9]{{4}})",
-    )
-)
-_MONTHS = {
-    name: number
-    for number, name in enumerate(
-        ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"), 1
-    )
-}
+_CACHES = ("x-cache", "x-cache-status", "cf-cache-status", "x-from-cache")
+_PROBLEM = "application/problem+json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +41,8 @@ class Feedback:
     `terminal`: sending it again is pointless, or unwanted; a stated wait still binds others.
     `wait`: seconds from the receipt of the answer during which nobody should send, 0 to 32 days;
         0 where the answer names no time ahead, None where it names none at all.
-    `hold_after`: seconds for which later requests must wait although this one succeeded.
+    `hold_after`: seconds, up to 32 days, for which later requests must wait although this one
+        succeeded.
     `limits`: the limits that the answer announces.
     `overload`: the upstream is short of capacity (503, 529), which says nothing about our quota.
     """
@@ -78,101 +58,176 @@ class Feedback:
 _UNTHROTTLED = Feedback(throttled=False)
 
 
-def read_feedback(status: int, headers: Iterable[tuple[str, str]], *, now: datetime) -> Feedback:
-    """Read one answer's status and header lines.
+def says_something(status: int, names: Iterable[str], profile: Profile) -> bool:
+    """Whether an answer may say anything about a quota; nearly none that succeeds does.
+
+    `names`: of its header fields, in any case.
+    """
+    return (
+        status in _THROTTLING
+        or any("limit" in name.lower() for name in names)
+        or any(status in sign.statuses for sign in profile.signs)
+    )
+
+
+def needs_body(status: int, content_type: str, path: str, profile: Profile) -> bool:
+    """Whether the body may say more than status and header fields."""
+    return profile.needs_body(status, path) or _is_problem(content_type)
+
+
+def read_feedback(
+    status: int,
+    headers: Iterable[tuple[str, str]],
+    body: bytes | str | None = None,
+    *,
+    now: datetime,
+    path: str = "",
+    profile: Profile = GENERIC,
+) -> Feedback:
+    """Read one answer.
 
     `headers`: one pair per line as received, names in any case; lines of the same name stay apart.
+    `body`: what there is of it; over 16 KiB, or not JSON, it says nothing.
     `now`: when the answer arrived, by the caller's clock; without a zone it is UTC.
-
-    Never raises.
+    `path`: that of the request.
     """
-    if status not in _THROTTLING:  # nearly every answer: no header is looked at
+    lines = list(headers)
+    if not says_something(status, (name for name, _ in lines), profile):
         return _UNTHROTTLED
     fields: dict[str, list[str]] = {}
-    for name, value in headers:
+    for name, value in lines:
         fields.setdefault(name.lower(), []).append(value.strip(" \t"))
-    wait = _stated_wait(fields, now)
-    if wait is None and status not in _REFUSALS:
-        return _UNTHROTTLED
-    terminal = any(value.lower() == "false" for value in fields.get("x-should-retry", ()))
-    return Feedback(True, terminal=terminal, wait=wait, overload=status in _OVERLOAD)
+    content_type = fields.get("content-type", [""])[0]
+    asked = needs_body(status, content_type, path, profile)
+    answer = _Answer(status, fields, _json(body) if asked else None, now, path, profile)
+    return answer.feedback()
 
 
-def _stated_wait(fields: dict[str, list[str]], now: datetime) -> float | None:
-    """The seconds to wait by `retry-after-ms` if it is positive, else by `Retry-After`."""
-    short = [_number(value) or 0.0 for value in fields.get("retry-after-ms", ())]
-    if any(short):
-        return min(max(short) / 1e3, _MOST)
-    present = _present(fields, now)
-    waits = [_retry_after(value, present, now.year) for value in fields.get("retry-after", ())]
-    # Lines that disagree come from different hops; the longest satisfies all of them.
-    return max((wait for wait in waits if wait is not None), default=None)
+class _Answer:
+    """An answer, taken apart. `document`: its body, where that may say something."""
+
+    def __init__(
+        self,
+        status: int,
+        fields: Fields,
+        document: Any,
+        now: datetime,
+        path: str,
+        profile: Profile,
+    ) -> None:
+        self.status, self.fields, self.document = status, fields, document
+        self.profile = profile
+        self.present = _present(fields, now)
+        self.budgets = [] if _is_cached(fields) else budgets(fields, self.present)
+        self.sign = next((sign for sign in profile.signs if self._shows(sign, path)), None)
+
+    def feedback(self) -> Feedback:
+        stated = list(self._stated())
+        throttled = (
+            self.status in _REFUSALS
+            or self.sign is not None
+            or (self.status in _THROTTLING and bool(stated))
+        )
+        announced = limits(self.fields)
+        if not throttled:
+            return Feedback(throttled=False, hold_after=self._hold_after(), limits=announced)
+        never = any(value.lower() == "false" for value in self.fields.get("x-should-retry", ()))
+        return Feedback(
+            throttled=True,
+            terminal=never or (self.sign is not None and self.sign.terminal),
+            wait=_first_ahead([*stated, *self._resets(), *self._usual()]),
+            limits=announced,
+            overload=self.status in _OVERLOAD,
+        )
+
+    def _shows(self, sign: Sign, path: str) -> bool:
+        if self.status not in sign.statuses or not path.endswith(sign.path):
+            return False
+        if sign.empty:
+            return any(budget.left == 0 for budget in self.budgets) or bool(list(self._stated()))
+        if sign.header:
+            return any(value.lower() in sign.is_ for value in self.fields.get(sign.header, ()))
+        return any(
+            value in sign.is_ or any(text in value.lower() for text in sign.has)
+            for value in values_at(self.document, sign.at)
+        )
+
+    def _stated(self) -> Iterator[float]:
+        """The waits that are stated as such."""
+        short = [number(value) or 0.0 for value in self.fields.get("retry-after-ms", ())]
+        if any(short):
+            yield min(max(short) / 1e3, MOST)
+        # Lines that disagree come from different hops; the longest satisfies all of them.
+        waits = [retry_after(line, self.present) for line in self.fields.get("retry-after", ())]
+        waits += [_seconds(value) for at in self.profile.waits for value in self._values(at)]
+        known = [wait for wait in waits if wait is not None]
+        if known:
+            yield max(known)
+
+    def _values(self, at: str) -> Iterator[str]:
+        return values_at(self.document, at)
+
+    def _resets(self) -> Iterator[float]:
+        """When what is used up is whole again, by the dialect that is heard first."""
+        violated = set(self._values("violated-policies"))
+        used_up = [budget for budget in self.budgets if budget.left == 0]
+        named = [budget for budget in used_up if budget.name in violated]
+        for dialect in ("standard", "named", "plain"):
+            among = named if named and dialect == "standard" else used_up
+            yield from _longest(budget for budget in among if budget.dialect == dialect)
+        yield from _longest(b for b in self.budgets if b.silent and b.dialect == "plain")
+
+    def _usual(self) -> Iterator[float]:
+        """The wait that is usual with this host where nothing is stated."""
+        usual = self.profile.wait if self.sign is None or self.sign.wait is None else self.sign.wait
+        if usual is not None:
+            yield usual
+
+    def _hold_after(self) -> float | None:
+        used_up = (budget for budget in self.budgets if budget.left == 0)
+        return next((seconds for seconds in _longest(used_up) if seconds), None)
 
 
-def _present(fields: dict[str, list[str]], now: datetime) -> float:
+def _first_ahead(waits: list[float]) -> float | None:
+    return next((wait for wait in waits if wait), 0.0 if waits else None)
+
+
+def _longest(budgets: Iterable[Budget]) -> Iterator[float]:
+    ends = [budget.ends for budget in budgets if budget.ends is not None]
+    if ends:
+        yield max(ends)
+
+
+def _seconds(value: str) -> float | None:
+    seconds = number(value)
+    return span(value) if seconds is None else min(seconds, MOST)
+
+
+def _present(fields: Fields, now: datetime) -> float:
     """The present by the upstream's clock, in seconds since 1970, for its stamps to be read in.
 
     `Date` tells it, unless it is over a day off: no clock made that, but a cache or a fixed text.
     """
     ours = (now if now.tzinfo else now.replace(tzinfo=UTC)).timestamp()
-    dates = (_date(value, now.year) for value in fields.get("date", ()))
-    return next((date for date in dates if date is not None and abs(date - ours) <= _DAY), ours)
+    dates = (instant(value, ours) for value in fields.get("date", ()))
+    return next((date for date in dates if date is not None and abs(date - ours) <= DAY), ours)
 
 
-def _retry_after(value: str, present: float, year: int) -> float | None:
-    """Seconds from `present`, 0 to 32 days, or None if `value` is malformed."""
-    number = _number(value)
-    if number is not None:
-        return _delta_or_stamp(number, present)
-    duration = _duration(value)
-    if duration is not None:
-        return min(duration, _MOST)
-    date = _date(value, year)
-    return None if date is None else _until(date, present, unit=1.0)
+def _is_cached(fields: Fields) -> bool:
+    if any(number(value) for value in fields.get("age", ())):
+        return True
+    return any("hit" in value.lower() for name in _CACHES for value in fields.get(name, ()))
 
 
-def _delta_or_stamp(number: float, present: float) -> float:
-    """A number up to 32 days is a wait; a larger one is a stamp if it lies near the present."""
-    if number <= _MOST:
-        return number
-    for unit in (1.0, 1e-3):
-        if abs(number * unit - present) <= _MOST:
-            return _until(number * unit, present, unit=unit)
-    return _MOST
+def _is_problem(content_type: str) -> bool:
+    return content_type.partition(";")[0].strip().lower() == _PROBLEM
 
 
-def _until(stamp: float, present: float, *, unit: float) -> float:
-    """Seconds from `present` to the end of the `unit` that `stamp` names, 0 to 32 days.
-
-    To its end, because a stamp is cut off rather than rounded, and to be early is a second refusal.
-    """
-    return min(max(stamp + unit - present, 0.0), _MOST)
-
-
-def _number(value: str) -> float | None:
-    # The expression goes first: float() also reads "1e3", "1_000", "nan" and digits of any script.
-    return float(value) if len(value) <= _MAX_SCALAR and _NUMBER.fullmatch(value) else None
-
-
-def _duration(value: str) -> float | None:
-    if len(value) > _MAX_SCALAR or not _DURATION.fullmatch(value):
+def _json(body: bytes | str | None) -> Any:
+    """What a short JSON body holds; None for anything else."""
+    if body is None or len(body) > MOST_READ:
         return None
-    parts = _DURATION_PART.findall(value)
-    return sum(float(number) * _DURATION_UNITS[unit] for number, unit in parts)
-
-
-def _date(value: str, this_year: int) -> float | None:
-    """Seconds since 1970 of an HTTP date, or None; a year of two digits is near `this_year`."""
-    match = next((match for form in _DATES if (match := form.fullmatch(value))), None)
-    if match is None:
-        return None
-    year = int(match["year"])
-    if len(match["year"]) == 2:
-        # Not over 50 years ahead (RFC 9110 §5.6.7).
-        year = this_year + (year - this_year + 49) % 100 - 49
-    month, day = _MONTHS.get(match["month"], 0), int(match["day"])
     try:
-        date = datetime(year, month, day, int(match["hour"]), int(match["minute"]), tzinfo=UTC)
-    except ValueError:  # 31 Feb, year 0, 24:00
+        return json.loads(body)
+    except (ValueError, RecursionError):
         return None
-    return date.timestamp() + int(match["second"])  # a leap second is the next minute's first

@@ -10,6 +10,7 @@ from typing import Literal, TypeGuard, cast, get_args
 
 from quotaclient._core.ask import SECOND
 from quotaclient._core.limits import Limit
+from quotaclient._core.profiles import GENERIC, PROFILES, Profile
 
 OnOutage = Literal["share", "reject"]
 Cost = int | Mapping[str, int]
@@ -52,6 +53,17 @@ def checked_max_wait(value: object) -> float | None:
         wanted = f"None or seconds from 0 to {LONGEST_WAIT}"
         raise wrong("max_wait", value, wanted, "max_wait=30.0")
     return float(value)
+
+
+def checked_profile(value: object) -> Profile | None:
+    """A profile, or the name of one; None: that of each host."""
+    if value is None or isinstance(value, Profile):
+        return value
+    for profile in (GENERIC, *PROFILES):
+        if profile.name == value:
+            return profile
+    names = ", ".join(profile.name for profile in (GENERIC, *PROFILES))
+    raise wrong("profile", value, f"a Profile or one of {names}", "profile='github'")
 
 
 def checked_guard(value: object, limits: tuple[Limit, ...]) -> int | None:
