@@ -9,7 +9,9 @@ from typing import Any, ClassVar, Unpack
 import httpx
 import tenacity
 
+from quotaclient._bodies import AsyncPeeked, Peeked
 from quotaclient._core.options import OnOutage, checked_key_or_function
+from quotaclient._core.profiles import Profile
 from quotaclient._quota import BaseAsyncQuota, BaseQuota
 from quotaclient._retry import checked_retry
 from quotaclient._settings import Limits, Parameters, Routes, Settings
@@ -38,6 +40,14 @@ class AsyncQuota(BaseAsyncQuota):
     _unavailable: ClassVar = StoreUnavailable
 
 
+class _Peeked(Peeked, httpx.SyncByteStream):
+    """As httpx wants it."""
+
+
+class _AsyncPeeked(AsyncPeeked, httpx.AsyncByteStream):
+    """As httpx wants it."""
+
+
 class QuotaTransport(SyncTransport[httpx.Request, httpx.Response], httpx.BaseTransport):
     """An httpx transport that draws on a quota, for those who compose transports.
 
@@ -47,6 +57,7 @@ class QuotaTransport(SyncTransport[httpx.Request, httpx.Response], httpx.BaseTra
     """
 
     _byte_stream = httpx.ByteStream
+    _peeked = _Peeked
     _tracing = httpx.HTTPTransport
 
     def __init__(
@@ -57,12 +68,13 @@ class QuotaTransport(SyncTransport[httpx.Request, httpx.Response], httpx.BaseTra
         routes: Routes = None,
         key: Key = None,
         retry: Retry = 2,
+        profile: str | Profile | None = None,
         **parameters: Unpack[Parameters],
     ) -> None:
         policy = checked_retry(retry)
         checked_key_or_function(key)
         self.quota = Quota._of(
-            Settings(key if isinstance(key, str) else None, limit, routes, **parameters)
+            Settings(key if isinstance(key, str) else None, limit, routes, profile, **parameters)
         )
         inner = transport if transport is not None else httpx.HTTPTransport()
         self._set_up(inner, self.quota, policy, key, _anywhere)
@@ -85,6 +97,7 @@ class AsyncQuotaTransport(AsyncTransport[httpx.Request, httpx.Response], httpx.A
     """The twin of `QuotaTransport` for `httpx.AsyncClient`."""
 
     _byte_stream = httpx.ByteStream
+    _peeked = _AsyncPeeked
     _tracing = httpx.AsyncHTTPTransport
 
     def __init__(
@@ -95,12 +108,13 @@ class AsyncQuotaTransport(AsyncTransport[httpx.Request, httpx.Response], httpx.A
         routes: Routes = None,
         key: Key = None,
         retry: Retry = 2,
+        profile: str | Profile | None = None,
         **parameters: Unpack[Parameters],
     ) -> None:
         policy = checked_retry(retry)
         checked_key_or_function(key)
         self.quota = AsyncQuota._of(
-            Settings(key if isinstance(key, str) else None, limit, routes, **parameters)
+            Settings(key if isinstance(key, str) else None, limit, routes, profile, **parameters)
         )
         inner = transport if transport is not None else httpx.AsyncHTTPTransport()
         self._set_up(inner, self.quota, policy, key, _anywhere)
@@ -123,6 +137,7 @@ class _Door(SyncTransport[httpx.Request, httpx.Response], httpx.BaseTransport):
     """One of a client's transports, drawing on the client's quota."""
 
     _byte_stream = httpx.ByteStream
+    _peeked = _Peeked
     _tracing = httpx.HTTPTransport
 
     def __init__(self, inner: httpx.BaseTransport, *shared: Any) -> None:
@@ -133,6 +148,7 @@ class _AsyncDoor(AsyncTransport[httpx.Request, httpx.Response], httpx.AsyncBaseT
     """One of a client's transports, drawing on the client's quota."""
 
     _byte_stream = httpx.ByteStream
+    _peeked = _AsyncPeeked
     _tracing = httpx.AsyncHTTPTransport
 
     def __init__(self, inner: httpx.AsyncBaseTransport, *shared: Any) -> None:
@@ -178,6 +194,9 @@ class QuotaClient(httpx.Client):
         Seconds, from 0 to half the shortest period: how late a permitted request may arrive. The
         window is wider by it; 0 keeps the limit at admission only. None: 1 % of the shortest
         period, within 0.05-0.5 s and a tenth of it; a bucket that fills in less counts as that.
+    profile
+        How the upstream speaks of its quota: the name of one of our profiles, or a `Profile`. None:
+        that of each request's host.
     prefix
         What all keys in Redis begin with.
     **httpx_client_arguments
@@ -199,6 +218,7 @@ class QuotaClient(httpx.Client):
         max_wait: float | None = 60.0,
         retry: Retry = 2,
         guard: float | None = None,
+        profile: str | Profile | None = None,
         prefix: str = "quota",
         **httpx_client_arguments: Any,
     ) -> None:
@@ -210,6 +230,7 @@ class QuotaClient(httpx.Client):
                 key if isinstance(key, str) else origin,
                 limit,
                 routes,
+                profile,
                 redis=redis,
                 replicas=replicas,
                 on_outage=on_outage,
@@ -262,6 +283,7 @@ class AsyncQuotaClient(httpx.AsyncClient):
         max_wait: float | None = 60.0,
         retry: Retry = 2,
         guard: float | None = None,
+        profile: str | Profile | None = None,
         prefix: str = "quota",
         **httpx_client_arguments: Any,
     ) -> None:
@@ -273,6 +295,7 @@ class AsyncQuotaClient(httpx.AsyncClient):
                 key if isinstance(key, str) else origin,
                 limit,
                 routes,
+                profile,
                 redis=redis,
                 replicas=replicas,
                 on_outage=on_outage,

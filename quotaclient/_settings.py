@@ -15,9 +15,11 @@ from quotaclient._core.options import (
     checked_max_wait,
     checked_on_outage,
     checked_prefix,
+    checked_profile,
     checked_replicas,
     wrong,
 )
+from quotaclient._core.profiles import Profile
 from quotaclient._core.routes import limits_on, routes_of
 from quotaclient._stores.redis import Connections, RedisParameter
 from quotaclient._stores.replica import Fallback
@@ -38,13 +40,14 @@ class Parameters(TypedDict, total=False):
 
 
 class Settings:
-    """The parameters of a quota, checked. `routes` are those of a client: by position only."""
+    """The parameters of a quota, checked; by position only, `routes` and `profile` of a client."""
 
     def __init__(
         self,
         key: str | None,
         limit: Limits,
         routes: Routes = None,
+        profile: str | Profile | None = None,
         /,
         *,
         redis: object = None,
@@ -64,6 +67,7 @@ class Settings:
         self.on_outage: OnOutage = checked_on_outage(on_outage)
         self.max_wait = checked_max_wait(max_wait)
         self.guard = checked_guard(guard, self.all_limits)
+        self.profile = checked_profile(profile)  # None: that of each host
         self.prefix = checked_prefix(prefix)
 
     def fallback(self, server: str) -> Fallback:

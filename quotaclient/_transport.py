@@ -14,10 +14,12 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import anyio
 import tenacity
 
+from quotaclient._bodies import decoded, is_short_json
 from quotaclient._core.ask import SECOND
-from quotaclient._core.attempt import IDEMPOTENT, Chances, Deliver, Resend, after
-from quotaclient._core.feedback import read_feedback
+from quotaclient._core.attempt import IDEMPOTENT, Chances, Deliver, Resend, after, after_success
+from quotaclient._core.feedback import needs_body, read_feedback, says_something
 from quotaclient._core.options import RequestOptions, checked_key
+from quotaclient._core.profiles import Profile, profile_of
 from quotaclient._departure import AsyncDeparture, Course, Departure, StartOver
 from quotaclient._quota import BaseAsyncQuota, BaseQuota
 from quotaclient._retry import Attempts
@@ -41,6 +43,7 @@ class _Transport(Generic[Request, Response, AnyQuota]):
     """
 
     _byte_stream: ClassVar[type]  # the library's class of bodies that are bytes
+    _peeked: ClassVar[type[Any]]  # makes bodies that have been looked into
     _tracing: ClassVar[type]  # its transport, which reports every departure to `trace`
 
     def _set_up(
@@ -80,14 +83,33 @@ class _Transport(Generic[Request, Response, AnyQuota]):
             key = checked_key(self._key_of(request))
         return Course(key or self._fixed_key or origin, limits, options, clock())
 
-    def _verdict(self, request: Any, response: Any, course: Course) -> Deliver | Resend:
+    def _profile_of(self, request: Any, response: Any) -> Profile | None:
+        """By what to read an answer; None when it says nothing of a quota."""
+        profile = self._quota._settings.profile or profile_of(request.url.host)
+        names = b"\n".join(name for name, _ in response.headers.raw).decode("latin-1")
+        return profile if says_something(response.status_code, names, profile) else None
+
+    def _needs_body(self, request: Any, response: Any, profile: Profile) -> bool:
+        content_type = response.headers.get("content-type", "")
+        path = request.url.path
+        return is_short_json(response.headers) and needs_body(
+            response.status_code, content_type, path, profile
+        )
+
+    def _verdict(
+        self, request: Any, response: Any, course: Course, profile: Profile, body: bytes | None
+    ) -> Deliver | Resend:
         """What the answer leads to."""
-        if response.status_code < 400:
-            return DELIVERED
-        headers = response.headers.multi_items()
-        feedback = read_feedback(response.status_code, headers, now=datetime.now(UTC))
+        feedback = read_feedback(
+            response.status_code,
+            response.headers.multi_items(),
+            decoded(body, response.headers.get("content-encoding", "").lower()),
+            now=datetime.now(UTC),
+            path=request.url.path,
+            profile=profile,
+        )
         if not feedback.throttled:
-            return DELIVERED
+            return after_success(feedback)
         if course.attempts is None:
             course.attempts = Attempts(self._retry, course.began / SECOND)
         sends_left, backoff = course.attempts.answered(response, course.sends)
@@ -128,7 +150,7 @@ class SyncTransport(_Transport[Request, Response, BaseQuota]):
         while True:
             response, departure = self._send(request, course)
             try:
-                verdict = self._verdict(request, response, course)
+                verdict = self._hear(request, response, course)
                 if verdict.hold is not None:
                     departure.lane.hold(round(verdict.hold * SECOND))
             except BaseException:
@@ -138,6 +160,17 @@ class SyncTransport(_Transport[Request, Response, BaseQuota]):
                 response.extensions["quota"] = departure.decision(verdict.hold)
                 return response  # type: ignore[no-any-return]
             _dispose(response, departure.timeouts)
+
+    def _hear(self, request: Request, response: Any, course: Course) -> Deliver | Resend:
+        """What the answer leads to."""
+        profile = self._profile_of(request, response)
+        if profile is None:
+            return DELIVERED
+        body = None
+        if self._needs_body(request, response, profile):
+            response.stream = peeked = self._peeked(response.stream)
+            body = peeked.whole()
+        return self._verdict(request, response, course, profile, body)
 
     def _send(self, request: Request, course: Course) -> tuple[Any, Departure]:
         """Send once, by a permit that has not expired when the headers are written."""
@@ -195,7 +228,7 @@ class AsyncTransport(_Transport[Request, Response, BaseAsyncQuota]):
         while True:
             response, departure = await self._send(request, course)
             try:
-                verdict = self._verdict(request, response, course)
+                verdict = await self._hear(request, response, course)
                 if verdict.hold is not None:
                     await departure.lane.hold(round(verdict.hold * SECOND))
             except BaseException:
@@ -205,6 +238,17 @@ class AsyncTransport(_Transport[Request, Response, BaseAsyncQuota]):
                 response.extensions["quota"] = departure.decision(verdict.hold)
                 return response  # type: ignore[no-any-return]
             await _adispose(response)
+
+    async def _hear(self, request: Request, response: Any, course: Course) -> Deliver | Resend:
+        """What the answer leads to."""
+        profile = self._profile_of(request, response)
+        if profile is None:
+            return DELIVERED
+        body = None
+        if self._needs_body(request, response, profile):
+            response.stream = peeked = self._peeked(response.stream)
+            body = await peeked.whole()
+        return self._verdict(request, response, course, profile, body)
 
     async def _send(self, request: Request, course: Course) -> tuple[Any, AsyncDeparture]:
         """Send once, by a permit that has not expired when the headers are written."""

@@ -44,6 +44,12 @@ class Chances:
     patience: float | None
 
 
+def after_success(feedback: Feedback) -> Deliver:
+    """An answer that is none of a quota's is handed over; with nothing left, the next ones wait."""
+    ahead = feedback.hold_after
+    return Deliver(None if ahead is None else min(ahead, LONGEST_HOLD))
+
+
 def after(feedback: Feedback, chances: Chances) -> Deliver | Resend:
     """What an answer leads to.
 
@@ -53,7 +59,7 @@ def after(feedback: Feedback, chances: Chances) -> Deliver | Resend:
     patience hands the answer over at once, and never retries early.
     """
     if not feedback.throttled:
-        return Deliver(None)
+        return after_success(feedback)
     wait = feedback.wait or (None if feedback.terminal else chances.backoff)
     hold = None if wait is None else min(wait, LONGEST_HOLD)
     if (

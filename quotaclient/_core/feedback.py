@@ -58,14 +58,14 @@ class Feedback:
 _UNTHROTTLED = Feedback(throttled=False)
 
 
-def says_something(status: int, names: Iterable[str], profile: Profile) -> bool:
+def says_something(status: int, names: str, profile: Profile) -> bool:
     """Whether an answer may say anything about a quota; nearly none that succeeds does.
 
-    `names`: of its header fields, in any case.
+    `names`: of all its header fields, in any case.
     """
     return (
         status in _THROTTLING
-        or any("limit" in name.lower() for name in names)
+        or "limit" in names.lower()
         or any(status in sign.statuses for sign in profile.signs)
     )
 
@@ -92,7 +92,7 @@ def read_feedback(
     `path`: that of the request.
     """
     lines = list(headers)
-    if not says_something(status, (name for name, _ in lines), profile):
+    if not says_something(status, "\n".join(name for name, _ in lines), profile):
         return _UNTHROTTLED
     fields: dict[str, list[str]] = {}
     for name, value in lines:

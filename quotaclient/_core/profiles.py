@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, cast
 
 NESTED = 12  # how deep a path may look
@@ -265,6 +266,7 @@ PROFILES = (
 _BY_HOST = {host: profile for profile in PROFILES for host in profile.hosts}
 
 
+@lru_cache(maxsize=1024)  # it is asked for with every answer
 def profile_of(host: str) -> Profile:
     """The profile of a host: its own, or that of the name that it is below."""
     while host:

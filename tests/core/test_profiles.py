@@ -250,9 +250,9 @@ def test_a_profile_of_ones_own() -> None:
         name="ours",
         signs=(Sign(statuses=frozenset({400}), at="code", is_=frozenset({"slow"}), wait=3),),
     )
-    answer = (400, [], '{"code": "slow"}')
-    assert read_feedback(*answer, profile=own, now=NOW) == refused(3)
-    assert read_feedback(*answer, now=NOW) == FINE
+    body = '{"code": "slow"}'
+    assert read_feedback(400, [], body, profile=own, now=NOW) == refused(3)
+    assert read_feedback(400, [], body, now=NOW) == FINE
     assert read_feedback(429, [], profile="airtable", now=NOW) == refused(30)
     assert read_feedback(429, [], url="https://api.airtable.com", profile=GENERIC) == REFUSED
     with pytest.raises(ValueError, match=r"profile='githup' is not a Profile or one of generic, "):

@@ -60,6 +60,7 @@ ORDER = [
     "quotaclient._quota",
     "quotaclient._retry",
     "quotaclient._feedback",
+    "quotaclient._bodies",
     "quotaclient._departure",
     "quotaclient._transport",
     "quotaclient.errors",

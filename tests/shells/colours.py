@@ -65,8 +65,8 @@ class Colour(ABC):
         """A `trace` extension of this colour that notes events, and sleeps at some of them."""
 
     @abstractmethod
-    def body(self, *parts: bytes) -> Any:
-        """A generator of this colour, which can be read once."""
+    def body(self, *parts: bytes | Exception) -> Any:
+        """A generator of this colour, which can be read once; errors among its parts are raised."""
 
     def quota(self, key: str | None, limit: Any, **parameters: Any) -> SomeQuota:
         """A Quota of this colour, closed with the colour."""
@@ -124,8 +124,11 @@ class Threads(Colour):
 
         return trace
 
-    def body(self, *parts: bytes) -> Iterator[bytes]:
-        yield from parts
+    def body(self, *parts: bytes | Exception) -> Iterator[bytes]:
+        for part in parts:
+            if isinstance(part, Exception):
+                raise part
+            yield part
 
 
 class Loop(Colour):
@@ -156,9 +159,11 @@ class Loop(Colour):
 
         return trace
 
-    def body(self, *parts: bytes) -> AsyncIterator[bytes]:
+    def body(self, *parts: bytes | Exception) -> AsyncIterator[bytes]:
         async def body() -> AsyncIterator[bytes]:
             for part in parts:
+                if isinstance(part, Exception):
+                    raise part
                 yield part
 
         return body()
@@ -227,6 +232,13 @@ class SomeClient:
         result: tuple[httpx.Response, bytes] = self.colour.call(function, context)
         return result
 
+    def raw(self, method: str, url: str) -> tuple[httpx.Response, bytes]:
+        """The same with a body as it came."""
+        context = self.inner.stream(method, url)
+        function = _read_raw if hasattr(context, "__enter__") else _aread_raw
+        result: tuple[httpx.Response, bytes] = self.colour.call(function, context)
+        return result
+
     def open(self, method: str, url: str) -> httpx.Response:
         """A response whose body has not been read."""
         request = self.inner.build_request(method, url)
@@ -258,6 +270,16 @@ def _read_all(context: Any) -> tuple[httpx.Response, bytes]:
 async def _aread_all(context: Any) -> tuple[httpx.Response, bytes]:
     async with context as response:
         return response, b"".join([part async for part in response.aiter_bytes()])
+
+
+def _read_raw(context: Any) -> tuple[httpx.Response, bytes]:
+    with context as response:
+        return response, b"".join(response.iter_raw())
+
+
+async def _aread_raw(context: Any) -> tuple[httpx.Response, bytes]:
+    async with context as response:
+        return response, b"".join([part async for part in response.aiter_raw()])
 
 
 async def _within(client: Any, work: Callable[[], None]) -> None:
