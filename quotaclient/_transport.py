@@ -86,7 +86,7 @@ class _Transport(Generic[Request, Response, AnyQuota]):
     def _profile_of(self, request: Any, response: Any) -> Profile | None:
         """By what to read an answer; None when it says nothing of a quota."""
         profile = self._quota._settings.profile or profile_of(request.url.host)
-        names = b"\n".join(name for name, _ in response.headers.raw).decode("latin-1")
+        names = b"\n".join([name for name, _ in response.headers.raw]).decode("latin-1")
         return profile if says_something(response.status_code, names, profile) else None
 
     def _needs_body(self, request: Any, response: Any, profile: Profile) -> bool:
@@ -150,7 +150,8 @@ class SyncTransport(_Transport[Request, Response, BaseQuota]):
         while True:
             response, departure = self._send(request, course)
             try:
-                verdict = self._hear(request, response, course)
+                profile = self._profile_of(request, response)
+                verdict = self._hear(request, response, course, profile) if profile else DELIVERED
                 if verdict.hold is not None:
                     departure.lane.hold(round(verdict.hold * SECOND))
             except BaseException:
@@ -161,11 +162,10 @@ class SyncTransport(_Transport[Request, Response, BaseQuota]):
                 return response  # type: ignore[no-any-return]
             _dispose(response, departure.timeouts)
 
-    def _hear(self, request: Request, response: Any, course: Course) -> Deliver | Resend:
-        """What the answer leads to."""
-        profile = self._profile_of(request, response)
-        if profile is None:
-            return DELIVERED
+    def _hear(
+        self, request: Request, response: Any, course: Course, profile: Profile
+    ) -> Deliver | Resend:
+        """What an answer that says something leads to."""
         body = None
         if self._needs_body(request, response, profile):
             response.stream = peeked = self._peeked(response.stream)
@@ -228,7 +228,10 @@ class AsyncTransport(_Transport[Request, Response, BaseAsyncQuota]):
         while True:
             response, departure = await self._send(request, course)
             try:
-                verdict = await self._hear(request, response, course)
+                profile = self._profile_of(request, response)
+                verdict = (
+                    await self._hear(request, response, course, profile) if profile else DELIVERED
+                )
                 if verdict.hold is not None:
                     await departure.lane.hold(round(verdict.hold * SECOND))
             except BaseException:
@@ -239,11 +242,10 @@ class AsyncTransport(_Transport[Request, Response, BaseAsyncQuota]):
                 return response  # type: ignore[no-any-return]
             await _adispose(response)
 
-    async def _hear(self, request: Request, response: Any, course: Course) -> Deliver | Resend:
-        """What the answer leads to."""
-        profile = self._profile_of(request, response)
-        if profile is None:
-            return DELIVERED
+    async def _hear(
+        self, request: Request, response: Any, course: Course, profile: Profile
+    ) -> Deliver | Resend:
+        """What an answer that says something leads to."""
         body = None
         if self._needs_body(request, response, profile):
             response.stream = peeked = self._peeked(response.stream)
