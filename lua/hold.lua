@@ -17,6 +17,7 @@ local standing = tonumber(redis.call('GET', KEYS[1]) or 0)
 if standing >= til then
   return standing
 end
+local RECOVERY = 60000  -- ms: after its end nobody leaves in a burst, see reserve.lua
 redis.call('SET', KEYS[1], string.format('%.0f', til),
-  'PX', string.format('%.0f', math.ceil((til - now) / 1000) + 1))
+  'PX', string.format('%.0f', math.ceil((til - now) / 1000) + 1 + RECOVERY))
 return til

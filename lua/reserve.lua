@@ -42,10 +42,8 @@ local lane = ARGV[2]
 local guard, max_wait = tonumber(ARGV[3]), tonumber(ARGV[4])
 local horizon, idle = tonumber(ARGV[5]), tonumber(ARGV[6])
 
-local hold = tonumber(call('GET', KEYS[1]) or 0)
-if hold <= now then
-  hold = 0
-end
+local held = tonumber(call('GET', KEYS[1]) or 0)  -- until when, also if that has passed
+local hold = held > now and held or 0
 
 -- Part: record.lua
 
@@ -93,6 +91,16 @@ end
 
 local width = #windows + 2  -- of a group
 local fits = hold == 0
+local RECOVERY = 60000000  -- at most so long after a hold nobody leaves in a burst
+
+-- Until when the end of a hold is felt in a window.
+local function recovers_until(window)
+  if held == 0 or window.covered or window.count then
+    return 0
+  end
+  return held + math.min(window.period, RECOVERY)
+end
+
 local lanes = call('ZCARD', KEYS[2]) + 1
 if ARGV[7] == '1' then
   greet(now)
@@ -105,6 +113,7 @@ for w = 1, #windows do
   end
   windows[w].wanted = units
   fits = fits and windows[w].total + lanes * units <= windows[w].limit
+    and (held == 0 or recovers_until(windows[w]) <= now)
 end
 
 if fits then
@@ -146,19 +155,44 @@ local function free_within_horizon(window)
   return window.limit - math.ceil(stays)
 end
 
+-- Where one window allows a request of this cost, and its room there.
+local function fit_now(window, cost)
+  local limit = window.limit
+  local at, peak = first_fit(window, start, cost)
+  local ends = recovers_until(window)
+  if at >= ends then
+    return at, limit - peak
+  end
+  -- Whoever waited for the hold's end would leave at once: a tenth of the limit in a tenth of the
+  -- period, but room for this request.
+  local recovery = {
+    limit = math.max(math.ceil(limit / 10), cost), period = math.floor(window.period / 10),
+    runs = {}, total = 0, ordered = window.ordered,
+  }
+  local runs, n = runs_of(window), 0
+  for i = 1, #runs, 3 do
+    if runs[i] >= held then
+      recovery.runs[n + 1], recovery.runs[n + 2], recovery.runs[n + 3] = unpack(runs, i, i + 2)
+      recovery.total, n = recovery.total + runs[i + 2], n + 3
+    end
+  end
+  local later, height = first_fit(recovery, at, cost)
+  return math.min(later, ends), math.min(limit - peak, recovery.limit - height)
+end
+
 -- Move `start` to where all windows agree; returns what each then has room for.
 local function agree(drawn, costs)
   local rooms, agreed = {}, 0
   while agreed < #drawn do
     for _, i in ipairs(drawn) do
-      local at, peak = first_fit(windows[i], start, costs[i])
+      local at, room = fit_now(windows[i], costs[i])
       if at > start then
         start, pressing, rooms, agreed = at, i, {}, 0
       end
       if not rooms[i] then
         agreed = agreed + 1
       end
-      rooms[i] = windows[i].limit - peak
+      rooms[i] = room
     end
   end
   return rooms

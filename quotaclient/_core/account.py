@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from quotaclient._core.ask import Ask, GiveBack, Grant, Group, Refusal, Reply
+from quotaclient._core.ask import SECOND, Ask, GiveBack, Grant, Group, Refusal, Reply
 from quotaclient._core.bucket import BucketWindow
 from quotaclient._core.fixed import FixedWindow
 from quotaclient._core.limits import Kind, Limit
 from quotaclient._core.window import Window
+
+RECOVERY = 60 * SECOND  # at most so long after a hold nobody leaves in a burst; hold.lua knows it
 
 _RECORDS: dict[Kind, type[Window]] = {
     "sliding": Window,
@@ -71,7 +73,8 @@ class Account:
 
     def is_empty(self, now: int) -> bool:
         """Whether forgetting this account would change no answer."""
-        return self.hold <= now and all(window.is_over(now) for window in self.windows.values())
+        held = self.hold and self.hold + RECOVERY > now
+        return not held and all(window.is_over(now) for window in self.windows.values())
 
     def raise_hold(self, until: int) -> None:
         """Nobody sends before `until`. Holds merge by maximum and are never shortened."""
@@ -137,6 +140,7 @@ class _Booking:
         self.now = now
         self.active = 1
         self.start = max(now, hold)
+        self.hold = hold  # its end, also when that has passed: 0 if there never was one
         self.grants: list[Grant] = []
         self.refusal: Refusal | None = None
         self._pressing: int | None = None  # the window that moved the start last; None: a hold
@@ -146,6 +150,8 @@ class _Booking:
     def has_room_for(self, lanes: int) -> bool:
         """Whether so many such asks would fit now: then nobody need know how many there are."""
         if self.start > self.now or any(group.after for group in self.ask.groups):
+            return False
+        if any(self._recovers_until(limit) > self.now for limit in self.ask.limits):
             return False
         return all(
             window.total + lanes * sum(group.requests * group.costs[i] for group in self.ask.groups)
@@ -207,10 +213,29 @@ class _Booking:
         rooms: dict[int, int] = {}
         while len(rooms) < len(drawn):
             for i in drawn:
-                limit = self.ask.limits[i].most
-                at, peak = self.windows[i].first_fit(self.start, costs[i], limit, self.ask.guard)
+                at, room = self._fit(i, costs[i])
                 if at > self.start:
                     self.start, self._pressing = at, i
                     rooms.clear()
-                rooms[i] = limit - peak
+                rooms[i] = room
         return rooms
+
+    def _fit(self, i: int, cost: int) -> tuple[int, int]:
+        """Where one window allows a request of this cost, and its room there."""
+        window, limit, guard = self.windows[i], self.ask.limits[i], self.ask.guard
+        at, peak = window.first_fit(self.start, cost, limit.most, guard)
+        recovers_until = self._recovers_until(limit)
+        if at >= recovers_until:
+            return at, limit.most - peak
+        # Whoever waited for the hold's end would leave at once: a tenth of the limit in a tenth of
+        # the period, but room for this request.
+        tenth = max(-(-limit.most // 10), cost)
+        recovery = window.since(self.hold, limit.period_us // 10)
+        later, height = recovery.first_fit(at, cost, tenth, guard)
+        return min(later, recovers_until), min(limit.most - peak, tenth - height)
+
+    def _recovers_until(self, limit: Limit) -> int:
+        """Until when the end of a hold is felt under a limit."""
+        if not self.hold or limit.kind != "sliding":
+            return 0
+        return self.hold + min(limit.period_us, RECOVERY)

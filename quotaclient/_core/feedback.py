@@ -66,8 +66,7 @@ def says_something(status: int, names: str, profile: Profile) -> bool:
     return (
         status in _THROTTLING
         or "limit" in names.lower()
-        or (bool(profile.signs)
-        and any(status in sign.statuses for sign in profile.signs))
+        or (bool(profile.signs) and any(status in sign.statuses for sign in profile.signs))
     )
 
 

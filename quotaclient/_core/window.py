@@ -111,6 +111,12 @@ class Window:
         assert fit is not None  # after the last change nothing is occupied
         return fit - self.epoch, ceil(peak)
 
+    def since(self, instant: int, period: int) -> Window:
+        """A record of what departs from an instant on, as if it counted for this period."""
+        runs = [run for run in self.runs if run.at >= instant + self.epoch]
+        total = sum(run.units for run in runs)
+        return Window(period, total=total, runs=runs, epoch=self.epoch)
+
     def _until(self, by: int) -> int:
         """Until when units occupy the window that may arrive as late as that."""
         return self.covered(by, by)[1] + self.period

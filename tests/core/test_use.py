@@ -56,6 +56,24 @@ def test_parts_are_equal_soon(limit: Limit, lanes: int, tasks: int, seed: int) -
     assert use(world, shells, 5).fairness >= 0.8
 
 
+@pytest.mark.parametrize("late", [0, 5 * MS])
+def test_nobody_stampedes_after_a_hold(late: int) -> None:
+    """P6: for a period a tenth of the limit goes in a tenth of the period; then all of it."""
+    world = World((Limit(100, 1),), seed=3, late=late)
+    saturated(world, 6, 40)
+    world.run(world.now + 2 * SECOND)
+    end = world.now + 3 * SECOND
+    world.hold(end)
+    world.run(end + SECOND)
+    sent = [one.when - end for one in world.departures if one.when > world.now - 3 * SECOND]
+    assert not [when for when in sent if when < 0]
+    assert all(sum(at <= when < at + 100 * MS for when in sent) <= 10 for at in sent)
+    assert len(sent) >= 60  # the guard widens each tenth by a half
+    world.run(end + 4 * SECOND)
+    assert strict(world)
+    assert len([one for one in world.departures if one.when > end + SECOND]) >= 270
+
+
 @pytest.mark.parametrize("trip", [500, 20 * MS])
 def test_a_hundred_lanes(trip: int) -> None:
     """P3, P4, P5: a hundred lanes use it all, one ask a request, and nobody is forgotten."""

@@ -239,13 +239,47 @@ def test_a_hold_binds_every_cost() -> None:
     account = Account()
     account.raise_hold(50)
     account.raise_hold(40)
-    reply = account.reserve(ask(Group(2, (0,)), Group(1, (1,)), max_wait=60), 10)
-    assert [grant.at for grant in reply.grants] == [50, 50]
-    assert reply.hold == 50
     refused = account.reserve(ask(Group(1, (1,)), max_wait=20), 20).refusal
     assert refused is not None
     assert (refused.at, refused.window) == (50, None)
-    assert not account.is_empty(49)
+    reply = account.reserve(ask(Group(2, (0,)), Group(1, (1,)), max_wait=60), 20)
+    assert [grant.at for grant in reply.grants] == [50, 50]
+    assert reply.hold == 50
+
+
+def test_after_a_hold_a_tenth_goes_in_a_tenth_of_the_period() -> None:
+    """Of 10 in 10 s one a second for 10 s, as many as it takes for a big request; then as ever."""
+    account = Account()
+    account.raise_hold(5 * SECOND)
+    for now, instants in ((4.5, [5, 6]), (7, [7, 8]), (20, [20, 20])):
+        reply = account.reserve(ask(Group(2, (1,))), round(now * SECOND))
+        assert [grant.at // SECOND for grant in reply.grants for _ in range(grant.requests)] == (
+            instants
+        )
+    account.raise_hold(40 * SECOND)
+    reply = account.reserve(ask(Group(1, (4,)), Group(1, (1,))), 40 * SECOND)
+    assert [grant.at for grant in reply.grants] == [40 * SECOND, 41 * SECOND]
+
+
+def test_a_hold_of_a_long_period_is_felt_for_a_minute() -> None:
+    """Of 1,000 a day 100 go in the first minute after a hold; not one every 86 s for a day."""
+    account, daily = Account(), Limit(1000, 86_400)
+    account.raise_hold(SECOND)
+    many = Ask("", (daily,), "lane", 0, (Group(250, (1,)),))
+    first, later = (
+        sum(grant.requests for grant in account.reserve(many, now).grants if grant.at == now)
+        for now in (SECOND, 61 * SECOND)
+    )
+    assert (first, later) == (100, 250)
+
+
+def test_an_account_is_there_while_the_end_of_a_hold_is_felt() -> None:
+    """It is empty when forgetting it would change no answer."""
+    account = Account()
+    assert account.is_empty(0)
+    account.raise_hold(50)
+    assert not account.is_empty(59 * SECOND)
+    assert account.is_empty(60 * SECOND + 50)
 
 
 def test_what_was_sent_elsewhere_is_counted_while_it_matters() -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
+import time
 import zlib
+from contextlib import AsyncExitStack
 from typing import Any
 
 import httpx
 import pytest
 
-from quotaclient import Profile, QuotaExceeded
-from quotaclient.testing import Answer, ScriptedUpstream
+from quotaclient import AsyncQuotaClient, Profile, QuotaExceeded
+from quotaclient.testing import Answer, Received, RedisServer, ScriptedUpstream
 from tests.shells.colours import Colour, Recording, stopwatch
 from tests.shells.test_throttled import gaps, script
 
@@ -163,3 +166,39 @@ def test_one_connection_is_enough(colour: Colour, key: str) -> None:
             assert client.get("/").status_code == 429
         with pytest.raises(QuotaExceeded):
             client.get("/", extensions={"quota": {"max_wait": 0}})
+
+
+def test_a_fleet_that_was_held_does_not_stampede(key: str, redis_server: RedisServer) -> None:
+    """One of four clients is refused: a second later nobody sends, and a tenth goes at the end."""
+    refused_at: list[float] = []
+
+    def refuse_once(received: Received) -> Answer:
+        if len(upstream.received) < 150 or refused_at:
+            return Answer()
+        refused_at.append(received.at)
+        return Answer(429, (("retry-after", "2"),))
+
+    async def work(client: AsyncQuotaClient, until: float) -> None:
+        while time.monotonic() < until:
+            await client.get("/")
+
+    async def fleet() -> None:
+        until = time.monotonic() + 5.5
+        async with AsyncExitStack() as stack:
+            clients = [
+                await stack.enter_async_context(
+                    AsyncQuotaClient(
+                        upstream.url, limit="100/s", key=key, redis=redis_server.url, guard=0.1
+                    )
+                )
+                for _ in range(4)
+            ]
+            await asyncio.gather(*(work(client, until) for client in clients for _ in range(20)))
+
+    with ScriptedUpstream(refuse_once) as upstream:
+        asyncio.run(fleet())
+        arrivals = [received.at - refused_at[0] for received in upstream.received]
+    assert not [at for at in arrivals if 1 < at < 2]
+    after = [at for at in arrivals if at >= 2]
+    assert sum(at < after[0] + 0.1 for at in after) <= 10
+    assert sum(at < after[0] + 1 for at in after) >= 40
