@@ -155,18 +155,11 @@ local function free_within_horizon(window)
   return window.limit - math.ceil(stays)
 end
 
--- Where one window allows a request of this cost, and its room there.
-local function fit_now(window, cost)
-  local limit = window.limit
-  local at, peak = first_fit(window, start, cost)
-  local ends = recovers_until(window)
-  if at >= ends then
-    return at, limit - peak
-  end
-  -- Whoever waited for the hold's end would leave at once: a tenth of the limit in a tenth of the
-  -- period, but room for this request.
+-- What departs after a hold, in a tenth of the window: a tenth of the limit in a tenth of the period,
+-- but room for a request of this cost. Whoever waited for the hold's end would leave at once.
+local function recovery_of(window, cost)
   local recovery = {
-    limit = math.max(math.ceil(limit / 10), cost), period = math.floor(window.period / 10),
+    limit = math.max(math.ceil(window.limit / 10), cost), period = math.floor(window.period / 10),
     runs = {}, total = 0, ordered = window.ordered,
   }
   local runs, n = runs_of(window), 0
@@ -176,8 +169,25 @@ local function fit_now(window, cost)
       recovery.total, n = recovery.total + runs[i + 2], n + 3
     end
   end
-  local later, height = first_fit(recovery, at, cost)
-  return math.min(later, ends), math.min(limit - peak, recovery.limit - height)
+  return recovery
+end
+
+-- Where one window allows a request of this cost, and its room there.
+local function fit_now(window, cost)
+  local at, peak = first_fit(window, start, cost)
+  local ends = recovers_until(window)
+  if at >= ends then
+    return at, window.limit - peak
+  end
+  local recovery = recovery_of(window, cost)
+  while at < ends do
+    local later, height = first_fit(recovery, at, cost)
+    if later == at then
+      return at, math.min(window.limit - peak, recovery.limit - height)
+    end
+    at, peak = first_fit(window, math.min(later, ends), cost)
+  end
+  return at, window.limit - peak
 end
 
 -- Move `start` to where all windows agree; returns what each then has room for.

@@ -221,18 +221,22 @@ class _Booking:
         return rooms
 
     def _fit(self, i: int, cost: int) -> tuple[int, int]:
-        """Where one window allows a request of this cost, and its room there."""
+        """Where one window allows a request of this cost, and its room there.
+
+        Whoever waited for a hold's end would leave at once: for a while a tenth of the limit goes
+        in a tenth of the period, but room there is for this request.
+        """
         window, limit, guard = self.windows[i], self.ask.limits[i], self.ask.guard
         at, peak = window.first_fit(self.start, cost, limit.most, guard)
         recovers_until = self._recovers_until(limit)
-        if at >= recovers_until:
-            return at, limit.most - peak
-        # Whoever waited for the hold's end would leave at once: a tenth of the limit in a tenth of
-        # the period, but room for this request.
         tenth = max(-(-limit.most // 10), cost)
         recovery = window.since(self.hold, limit.period_us // 10)
-        later, height = recovery.first_fit(at, cost, tenth, guard)
-        return min(later, recovers_until), min(limit.most - peak, tenth - height)
+        while at < recovers_until:
+            later, height = recovery.first_fit(at, cost, tenth, guard)
+            if later == at:
+                return at, min(limit.most - peak, tenth - height)
+            at, peak = window.first_fit(min(later, recovers_until), cost, limit.most, guard)
+        return at, limit.most - peak
 
     def _recovers_until(self, limit: Limit) -> int:
         """Until when the end of a hold is felt under a limit."""

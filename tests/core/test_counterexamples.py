@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from quotaclient._core.ask import NEVER, Answer, Ask, Permit, Ticket
+from quotaclient._core.account import Account
+from quotaclient._core.ask import NEVER, Answer, Ask, Group, Permit, Ticket
 from quotaclient._core.guard import Guard
 from quotaclient._core.lane import Lane
 from quotaclient._core.limits import Limit
 from quotaclient._core.queue import Closed
+from tests.core.ledger import most_at_once
 from tests.core.load import demand, saturated, strict
 from tests.core.world import SECOND, Shell, World
 
@@ -187,3 +189,13 @@ def test_a_crowd_that_is_late_is_late_once() -> None:
     lane.told(Answer("store", 0, left=(80,), permits=permits), 0)
     lane.settle(60 * MS)
     assert lane.guard == 50 * MS
+
+
+def test_what_recovers_from_a_hold_keeps_its_limit() -> None:
+    """P1: the place that a tenth of the period allows is one that the whole of it allows, too."""
+    account, limit = Account(), Limit(5, 10)
+    account.raise_hold(4 * SECOND)
+    for cost in (3, 4, 2):
+        account.reserve(Ask("", (limit,), "lane", 20 * MS, (Group(1, (cost,)),)), SECOND)
+    runs = account.window(limit).runs
+    assert most_at_once((run.at, run.by + 10 * SECOND, int(run.units)) for run in runs) <= 5
