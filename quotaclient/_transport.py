@@ -109,7 +109,7 @@ class _Transport(Generic[Request, Response, AnyQuota]):
             profile=profile,
         )
         if not feedback.throttled:
-            return after_success(feedback)
+            return DELIVERED if profile.by_resource else after_success(feedback)
         if course.attempts is None:
             course.attempts = Attempts(self._retry, course.began / SECOND)
         sends_left, backoff = course.attempts.answered(response, course.sends)

@@ -45,7 +45,7 @@ class Chances:
 
 
 def after_success(feedback: Feedback) -> Deliver:
-    """An answer that is none of a quota's is handed over; with nothing left, the next ones wait."""
+    """It is handed over; with nothing left, the next ones wait."""
     ahead = feedback.hold_after
     return Deliver(None if ahead is None else min(ahead, LONGEST_HOLD))
 

@@ -50,7 +50,8 @@ class Profile:
 
     `hosts`: names of hosts, and of all below them. `signs`: see there; the first that fits counts.
     `waits`: where a JSON body states a wait in seconds, or as a span ("53s"). `wait`: seconds to
-    wait after a refusal that states none; None: as long as the back-off says.
+    wait after a refusal that states none; None: as long as the back-off says. `by_resource`: it has
+    a quota for each method, resource or model: what is left of one says nothing of the others.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Profile:
     signs: tuple[Sign, ...] = field(default=())
     waits: tuple[str, ...] = ()
     wait: float | None = None
+    by_resource: bool = False
 
     def needs_body(self, status: int, path: str) -> bool:
         """Whether the body of an answer may say something."""
@@ -93,7 +95,7 @@ GENERIC = Profile(name="generic")
 
 PROFILES = (
     Profile(name="airtable", hosts=("api.airtable.com",), wait=30),
-    Profile(name="anthropic", hosts=("api.anthropic.com",)),
+    Profile(name="anthropic", hosts=("api.anthropic.com",), by_resource=True),
     Profile(
         name="atlassian",
         hosts=("atlassian.net", "api.atlassian.com", "api.bitbucket.org"),
@@ -103,7 +105,11 @@ PROFILES = (
         hosts=("amazonaws.com",),
         signs=(Sign(statuses=frozenset({400, 429}), at="__type", has=("throttl", "toomanyreq")),),
     ),
-    Profile(name="azure-openai", hosts=("openai.azure.com", "cognitiveservices.azure.com")),
+    Profile(
+        name="azure-openai",
+        hosts=("openai.azure.com", "cognitiveservices.azure.com"),
+        by_resource=True,
+    ),
     Profile(
         name="binance",
         hosts=("api.binance.com", "fapi.binance.com", "dapi.binance.com", "api.binance.us"),
@@ -114,6 +120,7 @@ PROFILES = (
     Profile(
         name="discord",
         hosts=("discord.com", "discordapp.com"),
+        by_resource=True,
         waits=("retry_after",),
     ),
     Profile(
@@ -135,6 +142,7 @@ PROFILES = (
     Profile(
         name="github",
         hosts=("api.github.com",),
+        by_resource=True,
         signs=(
             Sign(statuses=_FORBIDDEN, at="message", has=("secondary rate limit",), wait=60),
             Sign(statuses=_FORBIDDEN, at="message", has=("rate limit",)),
@@ -200,10 +208,11 @@ PROFILES = (
         wait=5,
     ),
     Profile(name="notion", hosts=("api.notion.com",)),
-    Profile(name="okta", hosts=("okta.com", "oktapreview.com")),
+    Profile(name="okta", hosts=("okta.com", "oktapreview.com"), by_resource=True),
     Profile(
         name="openai",
         hosts=("api.openai.com",),
+        by_resource=True,
         signs=tuple(
             Sign(
                 statuses=_REFUSED,
@@ -259,7 +268,7 @@ PROFILES = (
         hosts=("api.telegram.org",),
         waits=("parameters.retry_after",),
     ),
-    Profile(name="x", hosts=("api.x.com", "api.twitter.com")),
+    Profile(name="x", hosts=("api.x.com", "api.twitter.com"), by_resource=True),
     Profile(name="zendesk", hosts=("zendesk.com",)),
 )
 

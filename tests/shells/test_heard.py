@@ -44,6 +44,14 @@ def test_a_success_with_nothing_left(colour: Colour, key: str, redis: str | None
         assert 0.38 <= gap < 0.8
 
 
+def test_a_resource_with_nothing_left(colour: Colour, key: str) -> None:
+    """Where each resource has a quota of its own, the others go on."""
+    spent = Answer(200, (("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "40")))
+    with ScriptedUpstream(lambda _: spent) as upstream:
+        client = colour.client(upstream.url, limit="9/min", key=key, profile="github", max_wait=0)
+        assert [client.get("/").extensions["quota"].hold for _ in range(2)] == [None, None]
+
+
 def test_what_waits_is_heard_from_a_body(colour: Colour, key: str) -> None:
     """Where the profile says that the body states the wait, it is kept as any other."""
     with ScriptedUpstream(script(refusal(TELEGRAM), Answer())) as upstream:
