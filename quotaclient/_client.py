@@ -161,7 +161,8 @@ class QuotaClient(httpx.Client):
     All its doors, `transport=`, `mounts=`, `proxy=` and proxies of the environment, draw on one
     quota. `.quota` is that `Quota`; each response tells of its permit in
     `response.extensions["quota"]`, a `Decision`. Each request may bring
-    `extensions={"quota": {"cost": 5, "max_wait": 2.0, "priority": 1, "key": "tenant-7"}}`.
+    `extensions={"quota": {"cost": 5, "max_wait": 2.0, "priority": 1, "key": "tenant-7",
+    "retry": 0}}`.
 
     Parameters
     ----------

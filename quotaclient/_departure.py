@@ -21,7 +21,7 @@ from quotaclient._core.ask import SECOND, Permit
 from quotaclient._core.limits import Limit
 from quotaclient._core.options import RequestOptions
 from quotaclient._decision import Booking, Decision
-from quotaclient._retry import Attempts
+from quotaclient._retry import Attempts, Policy
 from quotaclient._stores.memory import clock
 from quotaclient._sync_lane import SyncLane
 
@@ -50,6 +50,7 @@ class Course:
     key: str
     limits: tuple[Limit, ...]
     options: RequestOptions
+    retry: Policy
     began: int  # on our clock
     attempts: Attempts | None = None  # there from the first throttled answer on
     sends: int = 0

@@ -12,13 +12,15 @@ import tenacity
 
 from quotaclient._core.options import wrong
 
+Policy = tenacity.BaseRetrying
+
 LONGEST_BACKOFF = 60.0  # seconds
 LEAST_BACKOFF = 0.001  # seconds: what a policy means by 0, by less, or by nan, is not to spin
 
 
-def checked_retry(value: object) -> tenacity.BaseRetrying:
+def checked_retry(value: object) -> Policy:
     """The number of resends after a throttled answer (>= 0), or a tenacity Retrying."""
-    if isinstance(value, tenacity.BaseRetrying):
+    if isinstance(value, Policy):
         return value
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise wrong("retry", value, "a whole number >= 0 or a tenacity.Retrying", "retry=2")
@@ -34,7 +36,7 @@ class Attempts:
     Made when one of them was throttled: most requests need no state of tenacity's.
     """
 
-    def __init__(self, policy: tenacity.BaseRetrying, started: float) -> None:
+    def __init__(self, policy: Policy, started: float) -> None:
         self._policy = policy
         self._state = tenacity.RetryCallState(policy, None, (), {})
         self._state.start_time = started

@@ -18,11 +18,11 @@ from quotaclient._bodies import decoded, is_short_json
 from quotaclient._core.ask import SECOND
 from quotaclient._core.attempt import IDEMPOTENT, Chances, Deliver, Resend, after, after_success
 from quotaclient._core.feedback import needs_body, read_feedback, says_something
-from quotaclient._core.options import RequestOptions, checked_key
+from quotaclient._core.options import UNSET, RequestOptions, checked_key
 from quotaclient._core.profiles import Profile, profile_of
 from quotaclient._departure import AsyncDeparture, Course, Departure, StartOver
 from quotaclient._quota import BaseAsyncQuota, BaseQuota
-from quotaclient._retry import Attempts
+from quotaclient._retry import Attempts, checked_retry
 from quotaclient._stores.memory import clock
 
 MOST_DRAINED = 16_384  # bytes of a throttled answer that are read to keep its connection
@@ -81,7 +81,8 @@ class _Transport(Generic[Request, Response, AnyQuota]):
         key = options.key
         if key is None and self._key_of is not None:
             key = checked_key(self._key_of(request))
-        return Course(key or self._fixed_key or origin, limits, options, clock())
+        retry = self._retry if options.retry is UNSET else checked_retry(options.retry)
+        return Course(key or self._fixed_key or origin, limits, options, retry, clock())
 
     def _profile_of(self, request: Any, response: Any) -> Profile | None:
         """By what to read an answer; None when it says nothing of a quota."""
@@ -111,7 +112,7 @@ class _Transport(Generic[Request, Response, AnyQuota]):
         if not feedback.throttled:
             return DELIVERED if profile.by_resource else after_success(feedback)
         if course.attempts is None:
-            course.attempts = Attempts(self._retry, course.began / SECOND)
+            course.attempts = Attempts(course.retry, course.began / SECOND)
         sends_left, backoff = course.attempts.answered(response, course.sends)
         chances = Chances(
             sends_left=sends_left,

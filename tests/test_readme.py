@@ -141,10 +141,11 @@ def test_options_of_a_request_are_those_that_are_read() -> None:
     """The table names each option of a request; a value for each is taken."""
     names = [name for name, _, _ in _rows("For one request", "option")]
     limits = Limit.parse("10/s")
-    values = {"cost": 2, "key": "tenant-7", "max_wait": 0.5, "priority": 1}
+    values = {"cost": 2, "key": "tenant-7", "max_wait": 0.5, "priority": 1, "retry": 3}
     assert names == list(values)
-    assert RequestOptions.read(values, limits, 60.0) == RequestOptions((2,), "tenant-7", 0.5, 1)
-    with pytest.raises(ValueError, match="made of cost, key, max_wait, priority;"):
+    read = RequestOptions((2,), "tenant-7", 0.5, 1, 3)
+    assert RequestOptions.read(values, limits, 60.0) == read
+    with pytest.raises(ValueError, match="made of cost, key, max_wait, priority, retry;"):
         RequestOptions.read({"costs": 2}, limits, 60.0)
 
 

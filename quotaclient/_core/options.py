@@ -19,7 +19,7 @@ LONGEST_WAIT = 10**9  # seconds, some thirty years: what timers can still count
 MOST_UNITS = 10**12  # no limit is larger
 MAX_KEY = 65_536  # characters: more is no name but a document handed in by mistake
 _PREFIX = re.compile(r"[!-z|~]{1,128}")
-_PER_REQUEST = ("cost", "key", "max_wait", "priority")
+_PER_REQUEST = ("cost", "key", "max_wait", "priority", "retry")
 
 
 class Unset:
@@ -175,12 +175,16 @@ def _checked_units(value: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RequestOptions:
-    """What one request says of itself in `extensions={"quota": {...}}`."""
+    """What one request says of itself in `extensions={"quota": {...}}`.
+
+    `retry` is as it was given: whoever sends again checks it.
+    """
 
     costs: tuple[int, ...]
     key: str | None
     max_wait: float | None
     priority: int
+    retry: object = UNSET
 
     @classmethod
     def read(
@@ -200,6 +204,7 @@ class RequestOptions:
             key=checked_key(options["key"]) if "key" in options else None,
             max_wait=checked_max_wait(options.get("max_wait", max_wait)),
             priority=checked_priority(options.get("priority", 0)),
+            retry=options.get("retry", UNSET),
         )
 
 

@@ -645,3 +645,19 @@ def test_garbage_on_the_wire(colour: Colour, key: str) -> None:
         client = colour.client(upstream.url, limit="9/min", key=key)
         assert client.get("/").status_code == 200
         assert len(upstream.received) == 2
+
+
+def test_retry_of_one_request(colour: Colour, key: str) -> None:
+    """How often one request is sent again may be its own affair: a number, or tenacity's."""
+    with ScriptedUpstream(lambda _: throttled("0.05")) as upstream:
+        client = colour.client(upstream.url, limit="99/s", key=key, retry=1)
+        sends = [
+            client.get("/", extensions={"quota": quota}).extensions["quota"].attempts
+            for quota in (
+                {},
+                {"retry": 0},
+                {"retry": 2},
+                {"retry": tenacity.Retrying(stop=tenacity.stop_after_attempt(4), wait=QUICK)},
+            )
+        ]
+        assert sends == [2, 1, 3, 4]
