@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
 from quotaclient._core import feedback
@@ -13,6 +13,7 @@ from quotaclient._core.options import checked_profile
 from quotaclient._core.profiles import Profile, profile_of
 
 
+@runtime_checkable
 class _Headers(Protocol):
     def multi_items(self) -> list[tuple[str, str]]: ...
 
@@ -47,7 +48,7 @@ def read_feedback(
     Whatever the upstream sent, nothing is raised.
     """
     host, path = _host_and_path(str(url))
-    lines: Any = headers.multi_items() if hasattr(headers, "multi_items") else headers
+    lines = headers.multi_items() if isinstance(headers, _Headers) else headers
     return feedback.read_feedback(
         status,
         lines,

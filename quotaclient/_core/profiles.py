@@ -79,7 +79,7 @@ def values_at(body: Any, path: str) -> Iterator[str]:
 
 def _values(body: Any, names: list[str], depth: int) -> Iterator[str]:
     if isinstance(body, list) and depth:
-        for member in body:
+        for member in cast("list[object]", body):
             yield from _values(member, names, depth - 1)
     elif isinstance(body, dict) and names:
         yield from _values(cast("dict[str, Any]", body).get(names[0]), names[1:], depth)
