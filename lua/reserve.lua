@@ -17,8 +17,7 @@
 --       7      greets: 1 if it is to be noted that this lane asks
 --       ...    per window: limit (units at once), period
 --       ...    if any window is not a sliding one: what fixed.lua and bucket.lua take
---       ...    how many give-backs, then each: window, generation, at, by, units
---       ...    how many sends, then each: window, ago, until, units
+--       ...    what returns.lua takes: give-backs, and what was sent elsewhere
 --       ...    groups to the end: count, after, a cost per window
 --
 -- Returns       { now, hold or 0, refused at or 0, by which window (0: a hold),
@@ -63,13 +62,10 @@ end
 -- Part: fixed.lua, for asks with such windows
 -- Part: bucket.lua, for asks with such windows
 
-for _ = 1, take() do
-  give_back(windows[take()], take(), take(), take(), take())
-end
-
-for _ = 1, take() do
-  local window, ago, till, units = windows[take()], take(), take(), take()
-  book_late(window, now - ago, now - till, units)
+if ARGV[argument + 1] == '0' and ARGV[argument + 2] == '0' then
+  argument = argument + 2
+else
+-- Part: returns.lua
 end
 
 if argument == #ARGV then
@@ -101,10 +97,6 @@ local function recovers_until(window)
   return held + math.min(window.period, RECOVERY)
 end
 
-local lanes = call('ZCARD', KEYS[2]) + 1
-if ARGV[7] == '1' then
-  greet(now)
-end
 for w = 1, #windows do
   local units = 0
   for i = argument + 1, #ARGV, width do
@@ -112,8 +104,17 @@ for w = 1, #windows do
     units = units + ARGV[i] * ARGV[i + 1 + w]
   end
   windows[w].wanted = units
-  fits = fits and windows[w].total + lanes * units <= windows[w].limit
+  fits = fits and windows[w].total + units <= windows[w].limit
     and (held == 0 or recovers_until(windows[w]) <= now)
+end
+if fits then
+  local lanes = call('ZCARD', KEYS[2]) + 1
+  for w = 1, #windows do
+    fits = fits and windows[w].total + lanes * windows[w].wanted <= windows[w].limit
+  end
+end
+if ARGV[7] == '1' then
+  greet(now)
 end
 
 if fits then
