@@ -70,3 +70,20 @@ class Usage:
     used: dict[Limit, int]
     hold: float | None
     source: Source
+
+
+class Exceeded(Exception):
+    """What the `QuotaExceeded` of each HTTP library tells, besides its message."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after: float = 0.0,
+        limit: Limit | None = None,
+        source: str = "store",
+    ) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        self.limit = limit
+        self.source = source

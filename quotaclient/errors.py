@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import httpx
 
-from quotaclient._core.limits import InvalidLimit, Limit
+from quotaclient._core.limits import InvalidLimit
+from quotaclient._decision import Exceeded
 
 __all__ = ["InvalidLimit", "QuotaError", "QuotaExceeded", "StoreUnavailable"]
 
@@ -23,7 +24,7 @@ class QuotaError(httpx.TransportError):
     """A request was not sent because of its quota. `.request` is it, when a client sent it."""
 
 
-class QuotaExceeded(QuotaError):
+class QuotaExceeded(Exceeded, QuotaError):
     """No permit within `max_wait`; nothing was sent and nothing is booked.
 
     `retry_after`: seconds after which it can succeed, by what is known now. `limit`: the one
@@ -31,19 +32,6 @@ class QuotaExceeded(QuotaError):
     "store" (Redis), "local" (the windows of this process) or "share" (this replica's, in an
     outage).
     """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        retry_after: float = 0.0,
-        limit: Limit | None = None,
-        source: str = "store",
-    ) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
-        self.limit = limit
-        self.source = source
 
 
 class StoreUnavailable(QuotaError):

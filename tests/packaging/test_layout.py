@@ -63,9 +63,11 @@ ORDER = [
     "quotaclient._bodies",
     "quotaclient._departure",
     "quotaclient._transport",
+    "quotaclient._clients",
     "quotaclient.errors",
     "quotaclient._client",
     "quotaclient",
+    "quotaclient.httpx2",
 ]
 # Packages beside the library: they may use all of it, and it knows nothing of them.
 BESIDE = {"quotaclient.testing", "quotaclient.cli"}
@@ -100,7 +102,8 @@ DOORS = {"open", "print", "input", "exec", "eval", "__import__", "breakpoint"}
 KNOWS = {
     "redis": {"quotaclient._stores.redis"},
     "httpx": {"quotaclient.errors", "quotaclient._client"},
-    "tenacity": {"quotaclient._retry", "quotaclient._transport", "quotaclient._client"},
+    "httpx2": {"quotaclient.httpx2"},
+    "tenacity": {"quotaclient._retry", "quotaclient._transport", "quotaclient._clients"},
     "anyio": {"quotaclient._async_lane", "quotaclient._stores.redis", "quotaclient._transport"},
 }
 
